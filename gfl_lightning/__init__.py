@@ -1,0 +1,1 @@
+"""Graph federated learning with hidden representation sharing on PyTorch Lightning."""

@@ -1,0 +1,1 @@
+"""Data that exists before any training: client graphs, the data sets of the paper, propagation."""

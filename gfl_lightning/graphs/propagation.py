@@ -1,0 +1,127 @@
+"""Propagation over the client graph: polynomials Ã = Σ_i γ_i P^i of P = D̂^{-1/2}(A+I)D̂^{-1/2}.
+
+APPNP, SGC, the identity and a learnable aggregator differ in their coefficients γ alone. P is sparse and
+symmetric, and Ã is never formed unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from gfl_lightning.checks import require
+from gfl_lightning.graphs.client_graph import ClientGraph
+
+DENSE_LIMIT = 5000
+CHUNK_ENTRIES = 2**25
+
+
+def appnp_coefficients(alpha: float = 0.1, M: int = 10) -> Tensor:
+    """γ_i = α(1−α)^i for i < M and γ_M = (1−α)^M, ``[M+1]``; they sum to 1."""
+    require(0 < alpha <= 1, "alpha", "lie in (0, 1]", alpha)
+    require(M >= 1, "M", "be at least 1", M)
+    powers = (1 - alpha) ** torch.arange(M + 1, dtype=torch.float64)
+    return torch.cat([alpha * powers[:-1], powers[-1:]])
+
+
+def sgc_coefficients(k: int = 2) -> Tensor:
+    """γ_k = 1 and the rest 0, ``[k+1]``: Ã = P^k."""
+    require(k >= 1, "k", "be at least 1", k)
+    gamma = torch.zeros(k + 1, dtype=torch.float64)
+    gamma[k] = 1
+    return gamma
+
+
+def identity_coefficients() -> Tensor:
+    """γ = (1): Ã = I, no neighbourhood at all."""
+    return torch.ones(1, dtype=torch.float64)
+
+
+def normalized_adjacency(graph: ClientGraph, dtype: torch.dtype = torch.float32) -> Tensor:
+    """P = D̂^{-1/2}(A+I)D̂^{-1/2} as a sparse CSR tensor ``[N, N]``; A holds the edge weights where there are any."""
+    N = graph.num_clients
+    weight = None if graph.edge_weight is None else graph.edge_weight.double()
+    index, value = gcn_norm(graph.edge_index, weight, N, add_self_loops=True, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return torch.sparse_coo_tensor(index, value.to(dtype), (N, N), check_invariants=True).coalesce().to_sparse_csr()
+
+
+def hops(P: Tensor, H: Tensor, M: int) -> Tensor:
+    """P^0 H, P^1 H, …, P^M H stacked, ``[M+1, N, columns]``."""
+    sequence = [H]
+    for _ in range(M):
+        sequence.append(P @ sequence[-1])
+    return torch.stack(sequence)
+
+
+@dataclass(frozen=True, eq=False)
+class Propagation:
+    """Ã = Σ_i γ_i P^i for fixed coefficients γ ``[M+1]``."""
+
+    P: Tensor
+    gamma: Tensor
+
+    def __post_init__(self) -> None:
+        require(self.gamma.ndim == 1 and len(self.gamma) >= 1, "gamma", "be a vector", list(self.gamma.shape))
+        require(bool(torch.isfinite(self.gamma).all()), "gamma", "be finite", self.gamma.tolist())
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return self.P.shape[0]
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether Ã = γ_0 I, so that no client sees another."""
+        return not bool(self.gamma[1:].any())
+
+    def apply(self, H: Tensor) -> Tensor:
+        """Z = Ã H, ``[N, columns]``, by M sparse products (Horner's scheme)."""
+        *lower, top = self.gamma.tolist()
+        Z = top * H
+        for coefficient in reversed(lower):
+            Z = torch.add(self.P @ Z, H, alpha=coefficient)
+        return Z
+
+    def rows(self, clients: Tensor) -> Tensor:
+        """Rows Ã_k of chosen clients, ``[clients, N]``; Ã is symmetric, so they are Ã's columns."""
+        rows = [self._columns(part).T for part in clients.split(self._chunk)]
+        return torch.cat(rows)
+
+    def diagonal(self, clients: Tensor | None = None) -> Tensor:
+        """Ã_kk of chosen clients (default all), never holding more than a chunk of columns."""
+        if clients is None:
+            clients = torch.arange(self.num_clients, device=self.P.device)
+        if self.is_identity:
+            return self.gamma[0].to(self.P).expand(len(clients)).clone()
+        parts = [self._columns(part)[part].diagonal() for part in clients.split(self._chunk)]
+        return torch.cat(parts)
+
+    def dense(self) -> Tensor:
+        """Ã itself, ``[N, N]``, for small N only."""
+        require(
+            self.num_clients <= DENSE_LIMIT,
+            "num_clients",
+            f"be at most {DENSE_LIMIT} for a dense Ã",
+            self.num_clients,
+        )
+        return self._columns(torch.arange(self.num_clients, device=self.P.device))
+
+    @property
+    def _chunk(self) -> int:
+        return max(1, CHUNK_ENTRIES // self.num_clients)
+
+    def _columns(self, clients: Tensor) -> Tensor:
+        one_hot = torch.zeros(self.num_clients, len(clients), dtype=self.P.dtype, device=self.P.device)
+        one_hot[clients, torch.arange(len(clients), device=self.P.device)] = 1
+        return self.apply(one_hot)
+
+
+def propagation(graph: ClientGraph, gamma: Tensor, dtype: torch.dtype = torch.float32) -> Propagation:
+    """Ã of a client graph for given coefficients, e.g. ``propagation(graph, appnp_coefficients())``."""
+    return Propagation(normalized_adjacency(graph, dtype), gamma.to(graph.x.device))

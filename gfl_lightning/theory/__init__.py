@@ -1,0 +1,1 @@
+"""The quantities of the convergence theorem, measured."""
