@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import remove_self_loops, to_undirected
+from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from gfl_lightning.checks import require
 
@@ -80,7 +80,9 @@ class ClientGraph:
         )
         _check_edge_range(edge_index, num_clients)
         edge_index, edge_weight = remove_self_loops(edge_index, edge_weight)
-        edge_index, edge_weight = to_undirected(edge_index, edge_weight, num_clients, reduce="mean")
+        ascending = edge_index.sort(dim=0).values
+        edge_index, edge_weight = coalesce(ascending, edge_weight, num_clients, reduce="mean")
+        edge_index, edge_weight = to_undirected(edge_index, edge_weight, num_clients)
         return cls(x, y, client, split, shared, edge_index, num_classes, edge_weight)
 
     @classmethod
