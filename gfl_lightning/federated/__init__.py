@@ -1,0 +1,1 @@
+"""The method: clients, messages, the round and the server, in plain torch."""

@@ -1,0 +1,306 @@
+"""GFL-APPNP: the federation and its communication round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.checks import require
+from gfl_lightning.federated.averaging import server_step
+from gfl_lightning.federated.dual import DualPath
+from gfl_lightning.federated.evaluation import Evaluator, Metrics
+from gfl_lightning.federated.exchange import exchange
+from gfl_lightning.federated.general import GeneralPath
+from gfl_lightning.federated.local import LocalPath, LocalProblem
+from gfl_lightning.federated.neighbourhood import Neighbourhood
+from gfl_lightning.federated.options import (
+    Estimator,
+    LocalTraining,
+    Participation,
+    Path,
+    ProtocolName,
+    Server,
+    require_choice,
+)
+from gfl_lightning.federated.paths import Sizes, choose_path, require_protocol
+from gfl_lightning.federated.primal import PrimalPath
+from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.federated.state import FederationState
+from gfl_lightning.federated.table import SampleTable
+from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter
+from gfl_lightning.federated.training_set import TrainingSet, draw_batches
+from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.propagation import Propagation, hops, propagation
+from gfl_lightning.models.aggregator import APPNP, Aggregator
+from gfl_lightning.models.encoder import Encoder, Weights
+
+
+class DivergedError(RuntimeError):
+    """Every client's update became non-finite; ``state`` is the last good one."""
+
+    def __init__(self, message: str, state: FederationState) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What happened in a round: metrics of the new W̄ by split, who took part, and bytes.
+
+    ``skipped`` clients were left out of the average because their update was not finite; ``oldest_upload`` is the
+    age in rounds of the oldest representation in use, and ``never_shared`` the number of clients without one.
+    """
+
+    round: int
+    metrics: dict[str, Metrics]
+    trained: int
+    shared: int
+    skipped: int
+    oldest_upload: int
+    never_shared: int
+    traffic: Traffic
+    printed_traffic: Traffic
+
+
+class Federation:
+    """Clients on a graph, a server, and the rounds between them.
+
+    A round is a function of the state, the data and (seed, round): I local steps of the clients that train, from W̄
+    and the representations that stand; the server's average; then the exchange of representations at the new W̄,
+    whose metrics it reports.
+
+    Args:
+        graph: the clients and their samples.
+        encoder: Ψ_h; by default the paper's, sized to the graph.
+        aggregator: Ψ_G.
+        estimator: ``compensated`` (∇C_k is shared), ``v1`` (only ĥ is) or ``exact``: others' representations
+            recomputed at the client's own W_k, which no federation could do, to measure what staleness costs.
+        local: the clients' optimizer.
+        server: the server's.
+        participation: who takes part.
+        protocol: which messages carry ∇ĥ and the update; the trajectory of W̄ does not depend on it.
+        path: how the local steps are computed; the result does not depend on it.
+        seed: determines the initial weights, batches and participation.
+    """
+
+    def __init__(
+        self,
+        graph: ClientGraph,
+        encoder: Encoder | None = None,
+        aggregator: Aggregator | None = None,
+        estimator: Estimator = "compensated",
+        local: LocalTraining | None = None,
+        server: Server | None = None,
+        participation: Participation | None = None,
+        protocol: ProtocolName = "jacobian",
+        path: Path = "auto",
+        seed: int = 0,
+    ) -> None:
+        self.graph = graph
+        self.encoder = encoder or Encoder(graph.num_features, graph.num_classes)
+        self.aggregator = aggregator or APPNP()
+        self.estimator: Estimator = estimator
+        self.local = local or LocalTraining()
+        self.server = server or Server()
+        self.participation = participation or Participation()
+        self.protocol: ProtocolName = protocol
+        self.seed = seed
+        require(
+            (self.encoder.num_features, self.encoder.num_classes) == (graph.num_features, graph.num_classes),
+            "encoder",
+            f"take {graph.num_features} features to {graph.num_classes} classes",
+            (self.encoder.num_features, self.encoder.num_classes),
+        )
+        require(seed >= 0, "seed", "be at least 0", seed)
+        require_choice("estimator", estimator, ("compensated", "v1", "exact"))
+        require_protocol(protocol, self.encoder, self.aggregator, estimator)
+        full_sharing = Participation.count(self.participation.share, graph.num_clients) == graph.num_clients
+        require(
+            full_sharing or estimator != "exact",
+            "share",
+            "be 1.0 for the exact estimator, which recomputes every representation",
+            self.participation.share,
+        )
+        self._full_sharing = full_sharing
+        self._training = TrainingSet.of(graph)
+        self._table = SampleTable.of(graph)
+        K, n = self._training.sample.shape
+        sizes = Sizes(K, n, graph.num_clients, len(self._table.shared))
+        self.path: Path = choose_path(path, sizes, self.encoder, self.aggregator, estimator, self.local)
+        self._near = Neighbourhood.of(propagation(graph, self.aggregator.gamma, graph.x.dtype), self._training.clients)
+        self._evaluator = Evaluator(graph)
+        self._meter = TrafficMeter.of(
+            self.encoder, len(self.aggregator.gamma), self.aggregator.learnable, estimator, graph.x.element_size()
+        )
+
+    def start(self, weights: Weights | None = None) -> FederationState:
+        """The state before the first round, after the exchange at W̄; Glorot weights unless some are given."""
+        if weights is None:
+            weights = self.encoder.initial_weights(generator(self.seed, Stream.WEIGHTS), self.graph.x.dtype)
+            if self.aggregator.learnable:
+                weights["gamma"] = self.aggregator.gamma.to(self.graph.x.dtype)
+        self._check_weights(weights)
+        weights = {name: weight.to(self.graph.x) for name, weight in weights.items()}
+        never = torch.full((self.graph.num_clients,), -1, device=self.graph.x.device)
+        return self._exchanged(FederationState(0, weights, never, never))
+
+    @torch.no_grad()
+    def round(self, state: FederationState, lr: float | None = None) -> tuple[FederationState, RoundReport]:
+        """One communication round; ``lr`` replaces the clients' rate for this round."""
+        state = self._exchanged(state)
+        assert state.exchange is not None
+        chosen = self._draw(Stream.TRAINING_CLIENTS, state.round, self.participation.train, len(self._training))
+        training, near = self._training, self._near
+        batches = draw_batches(
+            training, self.local.batch_size, self.local.steps, state.round * self.local.steps, self.seed, near.own.dtype
+        )
+        if chosen is not None:
+            training, near, batches = training.take(chosen), near.take(chosen), batches.take(chosen)
+        vote = training.counts if self.server.weighting == "samples" else torch.ones_like(training.counts)
+        result = self._local_path(
+            LocalProblem(
+                weights=state.weights,
+                exchange=state.exchange,
+                neighbourhood=near,
+                training=training,
+                batches=batches,
+                chosen=chosen,
+                vote=vote.to(near.own.dtype),
+                lr=self.local.lr if lr is None else lr,
+                steps=self.local.steps,
+            )
+        )
+        skipped = len(training) - int(result.finite.sum())
+        if skipped == len(training):
+            raise DivergedError(
+                f"lr must be small enough for finite updates, got {self.local.lr if lr is None else lr}: in round "
+                f"{state.round + 1} the update of every training client became non-finite.",
+                state,
+            )
+        weights, moments = server_step(self.server, state.weights, result.average, state.moments)
+        history = state.history if self._full_sharing else {**state.history, state.round: state.weights}
+        uploads = (state.uploaded_in, state.enrolled_in, history)
+        after = self._exchanged(FederationState(state.round + 1, weights, *uploads, moments))
+        return after, self._report(state, after, training.clients, skipped)
+
+    @torch.no_grad()
+    def evaluate(self, state: FederationState) -> dict[str, Metrics]:
+        """Metrics of W̄ on each split."""
+        return self._evaluator(self.logits(state))
+
+    @torch.no_grad()
+    def logits(self, state: FederationState) -> Tensor:
+        """Ã_kk h_{k,s}(W̄) + C_k of every sample ``[S, c]``; no pass over the encoder if the exchange just made one."""
+        now = self._exchanged(state).exchange
+        assert now is not None
+        if "gamma" in state.weights:
+            Z = Propagation(self._near.A.P, state.weights["gamma"]).apply(now.uploaded_h)
+        else:
+            Z = self._near.everywhere(now.uploaded_h)
+        if self._table.one_sample_each and now.everyone_shared:
+            return Z
+        own = self._hop_diagonals @ state.weights["gamma"] if "gamma" in state.weights else self._near.everyones_own
+        client = self.graph.client
+        return Z[client] + own[client, None] * (now.h - now.uploaded_h[client])
+
+    @cached_property
+    def _local_path(self) -> LocalPath:
+        compensated = self.estimator == "compensated" and not self._near.A.is_identity
+        if self.path == "dual":
+            return DualPath.prepare(self._table, self._training, self._near, compensated)
+        if self.path == "primal":
+            return PrimalPath(self._table, compensated)
+        estimator: Estimator = "v1" if self.estimator == "compensated" and not compensated else self.estimator
+        return GeneralPath.prepare(
+            self._table,
+            self.encoder,
+            estimator,
+            self.local,
+            self._near.A,
+            self._training.clients,
+            self.aggregator.learnable,
+        )
+
+    @cached_property
+    def _hop_diagonals(self) -> Tensor:
+        """(P^l)_kk of all clients ``[N, L]``."""
+        A, every = self._near.A, torch.arange(self.graph.num_clients, device=self.graph.x.device)
+        one_hot = torch.eye(self.graph.num_clients, dtype=A.P.dtype, device=every.device)
+        parts = [
+            hops(A.P, one_hot[:, part], len(A.gamma) - 1)[:, part].diagonal(dim1=1, dim2=2) for part in every.split(256)
+        ]
+        return torch.cat(parts, 1).T
+
+    @torch.no_grad()
+    def _exchanged(self, state: FederationState) -> FederationState:
+        """The state with the exchange of its round done: uploads renewed, representations at hand."""
+        if state.exchange is not None:
+            return state
+        N = self.graph.num_clients
+        sharing = self._draw(Stream.SHARING_CLIENTS, state.round, self.participation.share, N)
+        if sharing is None:
+            uploaded_in = torch.full_like(state.uploaded_in, state.round)
+        else:
+            uploaded_in = state.uploaded_in.index_fill(0, sharing, state.round)
+        in_use = set(uploaded_in.unique().tolist())
+        history = {number: weights for number, weights in state.history.items() if number in in_use}
+        enrolled_in = torch.where(state.enrolled_in < 0, uploaded_in, state.enrolled_in)
+        made = exchange(self._table, self.encoder, state.round, state.weights, uploaded_in, history)
+        return replace(state, uploaded_in=uploaded_in, enrolled_in=enrolled_in, history=history, exchange=made)
+
+    def _draw(self, stream: Stream, round_number: int, share: float | int, of: int) -> Tensor | None:
+        """Places of the clients that take part in a round, ascending; ``None`` means all."""
+        count = Participation.count(share, of)
+        if count == of:
+            return None
+        drawn = torch.randperm(of, generator=generator(self.seed, stream, round_number))[:count]
+        return drawn.sort().values.to(self.graph.x.device)
+
+    def _report(self, before: FederationState, after: FederationState, trained: Tensor, skipped: int) -> RoundReport:
+        who = self._attendance(before, trained)
+        seen = after.uploaded_in >= 0
+        return RoundReport(
+            round=after.round,
+            metrics=self.evaluate(after),
+            trained=who.trained,
+            shared=who.shared,
+            skipped=skipped,
+            oldest_upload=after.round - int(after.uploaded_in[seen].min()),
+            never_shared=int((~seen).sum()),
+            traffic=self._meter.measure(who, self.protocol),
+            printed_traffic=self._meter.measure(who, "jacobian"),
+        )
+
+    def _attendance(self, state: FederationState, trained: Tensor) -> Attendance:
+        """Who took part in the round that starts from a state."""
+        single = self._single
+        sharing = state.uploaded_in == state.round
+        reached = torch.zeros_like(sharing).index_fill_(0, trained, True)
+        if not self._meter.isolated:
+            reached |= sharing
+        return Attendance(
+            trained=len(trained),
+            trained_single=int(single[trained].sum()),
+            shared=int(sharing.sum()),
+            shared_single=int((sharing & single).sum()),
+            enrolled=int((single & (state.enrolled_in == state.round)).sum()),
+            reached=int(reached.sum()),
+            stale=bool(((state.uploaded_in != state.round) & (state.uploaded_in >= 0)).any()),
+        )
+
+    @cached_property
+    def _single(self) -> Tensor:
+        """Which clients own one sample in all ``[N]``."""
+        return self.graph.counts() == 1
+
+    def _check_weights(self, weights: Weights) -> None:
+        shapes: dict[str, tuple[int, ...]] = dict(self.encoder.shapes)
+        if self.aggregator.learnable:
+            shapes["gamma"] = tuple(self.aggregator.gamma.shape)
+        found = {name: tuple(weight.shape) for name, weight in weights.items()}
+        require(found == shapes, "weights", f"have the shapes {shapes}", found)
+        bad = [name for name, weight in weights.items() if not bool(torch.isfinite(weight).all())]
+        require(not bad, "weights", "be finite", f"non-finite entries in {', '.join(bad)}")

@@ -1,0 +1,174 @@
+"""The general path: any encoder, aggregator, estimator and local optimizer, on torch.func, in bounded memory.
+
+With a learnable aggregator Z = Σ_l γ_l P^l H the server sends the aggregates of each hop, and a client's gradient is
+    ∂/∂encoder = (Σ_l γ_l P^l_kk) Jᵀ r + Σ_l γ_l ∇C_k^{l}ᵀ r̄        ∂/∂γ_l = Σ_s r_s · (P^l_kk h_s + C_k^l).
+A fixed aggregator is the case of one hop, Ã itself, with γ = 1 that is not trained.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import grad, jacrev, vjp, vmap
+from torch.nn import functional as F
+
+from gfl_lightning.federated.exchange import Exchange
+from gfl_lightning.federated.local import LocalProblem, LocalResult
+from gfl_lightning.federated.neighbourhood import rows_of_others
+from gfl_lightning.federated.options import Estimator, LocalTraining
+from gfl_lightning.federated.table import SampleTable
+from gfl_lightning.graphs.propagation import Propagation, hops
+from gfl_lightning.models.encoder import Encoder, Weights
+
+CHUNK_BYTES = 2**28
+
+
+@dataclass(frozen=True, eq=False)
+class GeneralPath:
+    """Weights of a chunk of clients at a time, ``[k, …]``.
+
+    Args:
+        table: the samples.
+        encoder: Ψ_h.
+        estimator: compensated, v1 or exact.
+        local: the clients' optimizer.
+        others: (P^l)_kj, or Ã_kj, with j = k set to 0 ``[K, L, N]``.
+        own: (P^l)_kk, or Ã_kk ``[K, L]``.
+    """
+
+    table: SampleTable
+    encoder: Encoder
+    estimator: Estimator
+    local: LocalTraining
+    others: Tensor
+    own: Tensor
+
+    @classmethod
+    def prepare(
+        cls,
+        table: SampleTable,
+        encoder: Encoder,
+        estimator: Estimator,
+        local: LocalTraining,
+        A: Propagation,
+        clients: Tensor,
+        learnable: bool,
+    ) -> GeneralPath:
+        """Rows of Ã, or of every power of P, for the training clients."""
+        if not learnable:
+            return cls(
+                table, encoder, estimator, local, rows_of_others(A, clients)[:, None], A.diagonal(clients)[:, None]
+            )
+        one_hot = torch.zeros(A.num_clients, len(clients), dtype=A.P.dtype, device=clients.device)
+        k = torch.arange(len(clients), device=clients.device)
+        one_hot[clients, k] = 1
+        rows = hops(A.P, one_hot, len(A.gamma) - 1).permute(2, 0, 1).contiguous()
+        own = rows[k, :, clients]
+        rows[k, :, clients] = 0
+        return cls(table, encoder, estimator, local, rows, own)
+
+    def __call__(self, problem: LocalProblem) -> LocalResult:
+        """Train a chunk of clients at a time and add up their votes."""
+        K = len(problem.training)
+        places = torch.arange(K, device=problem.vote.device)
+        total = {name: torch.zeros_like(weight) for name, weight in problem.weights.items()}
+        votes = problem.vote.new_zeros(())
+        finite = torch.zeros(K, dtype=torch.bool, device=problem.vote.device)
+        for part in places.split(self._clients_at_once(problem)):
+            Wk = self._train(problem, part)
+            finite[part] = torch.stack([W.flatten(1).isfinite().all(1) for W in Wk.values()]).all(0)
+            vote = torch.where(finite[part], problem.vote[part], 0)
+            votes += vote.sum()
+            for name, W in Wk.items():
+                keep = finite[part].view(-1, *[1] * (W.ndim - 1))
+                total[name] += torch.tensordot(vote, torch.where(keep, W, 0), 1)
+        votes.clamp_min_(torch.finfo(votes.dtype).tiny)
+        return LocalResult({name: weight / votes for name, weight in total.items()}, finite)
+
+    def _train(self, problem: LocalProblem, part: Tensor) -> Weights:
+        """The I local steps of the clients at some places: their weights, stacked."""
+        chosen = part if problem.chosen is None else problem.chosen[part]
+        others, own = self.others[chosen], self.own[chosen]
+        training, batches = problem.training.take(part), problem.batches.take(part)
+        C = others @ problem.exchange.uploaded_h
+        grad_C = self._grad_C(problem.exchange, others) if self.estimator == "compensated" else {}
+        x_all = self.table.graph.x[training.sample]
+        onehot_all = F.one_hot(training.label, C.shape[-1]).to(x_all.dtype)
+        k = torch.arange(len(part), device=part.device)[:, None]
+        Wk = {name: weight.repeat(len(part), *[1] * weight.ndim) for name, weight in problem.weights.items()}
+        velocity = {name: torch.zeros_like(weight) for name, weight in Wk.items()}
+
+        x, onehot, weight = x_all, onehot_all, batches.weight[0]
+        for step in range(problem.steps):
+            if batches.place is not None:
+                place, weight = batches.place[step], batches.weight[step]
+                x, onehot = x_all[k, place], onehot_all[k, place]
+            if self.estimator == "exact":
+                gradient = vmap(grad(self._exact_loss))(Wk, x, onehot, weight, own, others)
+            else:
+                gradient = vmap(self._gradient)(Wk, x, onehot, weight, own, C, grad_C)
+            for name, W in Wk.items():
+                g = gradient[name] + self.local.weight_decay * W
+                g += self.local.proximal * (W - problem.weights[name])
+                velocity[name] = self.local.momentum * velocity[name] + g
+                Wk[name] = W - problem.lr * velocity[name]
+        return Wk
+
+    def _gradient(
+        self, W: Weights, x: Tensor, onehot: Tensor, weight: Tensor, own: Tensor, C: Tensor, grad_C: Weights
+    ) -> Weights:
+        """One client's g = Σ_s (Ã_kk J_s + ∇C_k)ᵀ r_s with C_k and ∇C_k held fixed; no ∇C_k in V1."""
+        gamma = W.get("gamma", torch.ones_like(own))
+        encoder = {name: weight for name, weight in W.items() if name != "gamma"}
+        h, pull = vjp(lambda w: self.encoder(w, x), encoder)  # type: ignore[misc]  # three only with has_aux
+        hop = own[:, None, None] * h + C[:, None, :]
+        logits = torch.tensordot(gamma, hop, 1)
+        r = weight[:, None] * (torch.softmax(logits, -1) - onehot)
+        (gradient,) = pull((gamma @ own) * r)
+        if grad_C:
+            asked = gamma[:, None] * r.sum(0)
+            gradient = {n: g + torch.tensordot(asked, grad_C[n], 2) for n, g in gradient.items()}
+        if "gamma" in W:
+            gradient["gamma"] = (hop * r).sum((1, 2))
+        return gradient
+
+    def _exact_loss(self, W: Weights, x: Tensor, onehot: Tensor, weight: Tensor, own: Tensor, others: Tensor) -> Tensor:
+        """One client's loss with everyone's representation recomputed at its own W_k."""
+        gamma = W.get("gamma", torch.ones_like(own))
+        shared_h = self.encoder(W, self.table.shared_rows(self.table.graph.x))
+        C = (others[:, self.table.owner] * self.table.share) @ shared_h
+        logits = torch.tensordot(gamma, own[:, None, None] * self.encoder(W, x) + C[:, None, :], 1)
+        return -(weight[:, None] * onehot * torch.log_softmax(logits, -1)).sum()
+
+    def _grad_C(self, exchange: Exchange, others: Tensor) -> Weights:
+        """∇C_k^l = Σ_{j≠k} (P^l)_kj ∇ĥ_j by weight, ``[k, L, c, …]``, a chunk of shared samples at a time."""
+        c, shapes = self.encoder.num_classes, self.encoder.shapes
+        size = max(1, CHUNK_BYTES // (c * self._weight_bytes))
+        grad_C = {n: others.new_zeros(*others.shape[:2], c * math.prod(shape)) for n, shape in shapes.items()}
+        for group in exchange.groups:
+            owner, share, rows = self.table.shared_columns(group.positions)
+            encoder = {name: group.weights[name] for name in shapes}
+            for part in torch.arange(len(rows), device=rows.device).split(size):
+                jacobian = vmap(jacrev(self.encoder.__call__), in_dims=(None, 0))(
+                    encoder, self.table.graph.x[rows[part]]
+                )
+                mixing = others[:, :, owner[part]] * share[part]
+                for name in shapes:
+                    grad_C[name] += mixing @ jacobian[name].flatten(1)
+        return {n: grad_C[n].view(*others.shape[:2], c, *shape) for n, shape in shapes.items()}
+
+    @property
+    def _weight_bytes(self) -> int:
+        return sum(math.prod(shape) for shape in self.encoder.shapes.values()) * self.table.graph.x.element_size()
+
+    def _clients_at_once(self, problem: LocalProblem) -> int:
+        """How many clients' working memory fits into a chunk."""
+        each = 6 * self._weight_bytes
+        if self.estimator == "compensated":
+            each += self.own.shape[1] * self.encoder.num_classes * self._weight_bytes
+        widest = sum((self.encoder.num_features, *self.encoder.hidden, self.encoder.num_classes))
+        samples = problem.batches.weight.shape[2] + len(self.table.shared) * (self.estimator == "exact")
+        return max(1, CHUNK_BYTES // (each + 3 * samples * widest * self.table.graph.x.element_size()))

@@ -1,0 +1,80 @@
+"""Ã as the parties of a federation see it: training clients, and everyone when W̄ is evaluated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.graphs.propagation import Propagation
+
+DENSE_ENTRIES = 2**20
+ROW_ENTRIES = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """Ã for K training clients; sums over j ≠ k leave a client's own representation out.
+
+    Args:
+        A: the propagation Ã.
+        clients: the training clients ``[K]``.
+        own: their Ã_kk ``[K]``.
+        rows: their Ã_kj with Ã_kk set to 0 ``[K, N]``, where these are few enough to keep.
+    """
+
+    A: Propagation
+    clients: Tensor
+    own: Tensor
+    rows: Tensor | None
+
+    @classmethod
+    def of(cls, A: Propagation, clients: Tensor) -> Neighbourhood:
+        """The neighbourhood of some clients."""
+        few = len(clients) * A.num_clients <= ROW_ENTRIES
+        return cls(A, clients, A.diagonal(clients), rows_of_others(A, clients) if few else None)
+
+    def take(self, chosen: Tensor) -> Neighbourhood:
+        """The neighbourhood of some of the training clients, given by their places."""
+        rows = None if self.rows is None else self.rows[chosen]
+        return Neighbourhood(self.A, self.clients[chosen], self.own[chosen], rows)
+
+    @cached_property
+    def everyones_own(self) -> Tensor:
+        """Ã_kk of all clients ``[N]``."""
+        return self.A.diagonal()
+
+    @cached_property
+    def _dense(self) -> Tensor | None:
+        return self.A.dense() if self.A.num_clients**2 <= DENSE_ENTRIES and not self.A.is_identity else None
+
+    def everywhere(self, H: Tensor) -> Tensor:
+        """Ã H for all clients, ``[N, m]``."""
+        if self.A.is_identity:
+            return self.A.gamma[0].to(H.dtype) * H
+        return self.A.apply(H) if self._dense is None else self._dense @ H
+
+    def gather(self, H: Tensor) -> Tensor:
+        """Σ_{j≠k} Ã_kj H_j for the training clients, ``[N, m] → [K, m]``."""
+        if self.rows is not None:
+            return self.rows @ H
+        return self.A.apply(H)[self.clients] - self.own[:, None] * H[self.clients]
+
+    def scatter(self, R: Tensor) -> Tensor:
+        """Σ_{k≠j} Ã_kj R_k, what the training clients' R asks of each client j, ``[K, m] → [N, m]``."""
+        if self.rows is not None:
+            return self.rows.T @ R
+        placed = R.new_zeros(self.A.num_clients, R.shape[1])
+        placed[self.clients] = R
+        spread = self.A.apply(placed)
+        spread[self.clients] -= self.own[:, None] * R
+        return spread
+
+
+def rows_of_others(A: Propagation, clients: Tensor) -> Tensor:
+    """Ã_kj with Ã_kk set to 0, ``[clients, N]``."""
+    rows = A.rows(clients)
+    rows[torch.arange(len(clients), device=clients.device), clients] = 0
+    return rows

@@ -1,0 +1,111 @@
+"""Bytes per round, up and down, by kind of message: for the printed protocol and for the one in use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gfl_lightning.federated.options import Estimator, ProtocolName
+from gfl_lightning.models.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes by kind of message."""
+
+    up: dict[str, int]
+    down: dict[str, int]
+
+    @property
+    def total_up(self) -> int:
+        """Bytes from clients to server."""
+        return sum(self.up.values())
+
+    @property
+    def total_down(self) -> int:
+        """Bytes from server to clients."""
+        return sum(self.down.values())
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """Who took part in a round: numbers of clients.
+
+    Args:
+        trained: trained.
+        trained_single: of those, own one sample in all.
+        shared: uploaded a representation.
+        shared_single: of those, own one sample in all.
+        enrolled: of those, uploaded for the first time.
+        reached: trained or shared, so received W̄.
+        stale: whether some upload that stands is of an earlier round.
+    """
+
+    trained: int
+    trained_single: int
+    shared: int
+    shared_single: int
+    enrolled: int
+    reached: int
+    stale: bool
+
+
+@dataclass(frozen=True)
+class TrafficMeter:
+    """Sizes of the messages of a federation.
+
+    Args:
+        encoder: Ψ_h.
+        hops: number of aggregates per client: 1, or M+1 for a learnable aggregator.
+        learnable: whether γ travels with the model.
+        isolated: whether Ψ_G is the identity, so that only models travel.
+        compensated: whether Jacobians travel.
+        itemsize: bytes of a number.
+    """
+
+    encoder: Encoder
+    hops: int
+    learnable: bool
+    isolated: bool
+    compensated: bool
+    itemsize: int
+
+    @classmethod
+    def of(cls, encoder: Encoder, hops: int, learnable: bool, estimator: Estimator, itemsize: int) -> TrafficMeter:
+        """The meter of a federation; the exact estimator is counted as what it stands in for, full Jacobians."""
+        isolated = hops == 1 and not learnable
+        return cls(encoder, hops if learnable else 1, learnable, isolated, estimator != "v1" and not isolated, itemsize)
+
+    def measure(self, who: Attendance, protocol: ProtocolName) -> Traffic:
+        """Bytes of one round under a protocol."""
+        encoder = sum(math.prod(shape) for shape in self.encoder.shapes.values())
+        model = encoder + (self.hops if self.learnable else 0)
+        c = self.encoder.num_classes
+        up = {"ModelUpload": who.trained * model}
+        down = {"ModelBroadcast": who.reached * model}
+        if not self.isolated:
+            up["RepresentationUpload"] = who.shared * c
+            down["RepresentationAggregate"] = who.trained * self.hops * c
+        if self.compensated and protocol == "jacobian":
+            up["JacobianUpload"] = who.shared * c * encoder
+            down["JacobianAggregate"] = who.trained * self.hops * c * encoder
+        traffic = Traffic(_scaled(up, self.itemsize), _scaled(down, self.itemsize))
+        if self.compensated and protocol == "gram":
+            self._add_factors(traffic, who)
+        return traffic
+
+    def _add_factors(self, traffic: Traffic, who: Attendance) -> None:
+        d, (m,), c, size = self.encoder.num_features, self.encoder.hidden, self.encoder.num_classes, self.itemsize
+        several = who.shared - who.shared_single
+        pattern = who.shared_single * -(-m // 8)
+        traffic.up["FactorUpload"] = size * (who.shared * m + who.enrolled * d + several * m * d) + pattern
+        depth = c if who.stale else 1
+        train_several = who.trained - who.trained_single
+        numbers = who.trained * m + depth * (who.trained_single * m + train_several * m * d)
+        traffic.down["FactorAggregate"] = size * numbers
+        traffic.up["FactorModelUpload"] = size * who.trained_single * (c * m + m + c)
+        traffic.up["ModelUpload"] = size * train_several * m * (d + c)
+
+
+def _scaled(numbers: dict[str, int], itemsize: int) -> dict[str, int]:
+    return {kind: itemsize * count for kind, count in numbers.items()}

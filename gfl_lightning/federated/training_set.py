@@ -1,0 +1,109 @@
+"""The clients that train, and the samples they train on, in ragged rows and in batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.checks import require
+from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.federated.table import Ragged
+from gfl_lightning.graphs.client_graph import ClientGraph, Split
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """K training clients; client k owns n_k training samples, n is the largest n_k.
+
+    Args:
+        clients: their numbers ``[K]``, ascending.
+        counts: n_k ``[K]``.
+        sample: rows of the sample table ``[K, n]``; places past n_k repeat a sample of the client.
+        present: which places hold a sample ``[K, n]``.
+        label: their labels ``[K, n]``.
+    """
+
+    clients: Tensor
+    counts: Tensor
+    sample: Tensor
+    present: Tensor
+    label: Tensor
+
+    @classmethod
+    def of(cls, graph: ClientGraph) -> TrainingSet:
+        """The training samples of a graph, by client."""
+        rows = graph.mask(Split.TRAIN).nonzero().flatten()
+        require(len(rows) > 0, "graph", "have at least one training sample", graph)
+        missing = torch.bincount(graph.y[rows], minlength=graph.num_classes) == 0
+        require(
+            not bool(missing.any()),
+            "graph",
+            "have a training sample of every class",
+            f"none of class {missing.nonzero().flatten().tolist()}",
+        )
+        ragged = Ragged.of(graph.client[rows])
+        sample = rows[ragged.place]
+        return cls(ragged.clients, ragged.counts, sample, ragged.present, graph.y[sample])
+
+    def take(self, chosen: Tensor) -> TrainingSet:
+        """The training set of some of the clients, given by their places in ``clients``."""
+        columns = (self.clients, self.counts, self.sample, self.present, self.label)
+        return TrainingSet(*(column[chosen] for column in columns))
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """The samples of each local step: ``place [I, K, b]`` among a client's own, with ``weight [I, K, b]``.
+
+    The weights of a batch sum to 1; places beyond a short batch have weight 0. ``place`` is ``None`` where every
+    step uses all samples, and then ``weight`` is ``[1, K, n]``.
+    """
+
+    place: Tensor | None
+    weight: Tensor
+
+    def take(self, chosen: Tensor) -> Batches:
+        """The batches of some of the clients."""
+        return Batches(None if self.place is None else self.place[:, chosen], self.weight[:, chosen])
+
+    def step_weight(self, step: int, n: int) -> Tensor:
+        """Weight of each of a client's n samples in a local step, ``[K, n]``."""
+        if self.place is None:
+            return self.weight[0]
+        whole = self.weight.new_zeros(*self.weight.shape[1:-1], n)
+        return whole.scatter_add_(1, self.place[step], self.weight[step])
+
+
+def draw_batches(
+    training: TrainingSet, batch_size: int | None, steps: int, first_step: int, seed: int, dtype: torch.dtype
+) -> Batches:
+    """Batches of local steps ``first_step … first_step + steps − 1`` of the whole run.
+
+    A client passes through its samples in a random order, ⌈n_k / b⌉ batches a pass, the last one possibly short;
+    each pass has an order of its own. Passes go on from round to round. A batch size of at least n_k, or
+    ``None``, means all samples.
+    """
+    n = training.sample.shape[1]
+    if batch_size is None or batch_size >= n:
+        return Batches(None, (training.present / training.counts[:, None]).to(dtype)[None])
+    batches_per_pass = -(-training.counts // batch_size)
+    step = torch.arange(first_step, first_step + steps, device=training.counts.device)[:, None]
+    passes, which = torch.unique(step // batches_per_pass, return_inverse=True)
+    orders = torch.stack([_pass_order(training, seed, number) for number in passes.tolist()])
+    own = orders[which, torch.arange(len(training), device=which.device)]
+    offset = torch.arange(batch_size, device=which.device)
+    position = (step % batches_per_pass * batch_size)[..., None] + offset
+    inside = position < training.counts[:, None]
+    weight = (inside / inside.sum(-1, keepdim=True)).to(dtype)
+    return Batches(own.gather(2, torch.where(inside, position, 0)), weight)
+
+
+def _pass_order(training: TrainingSet, seed: int, number: int) -> Tensor:
+    """A random order of each client's own places ``[K, n]``, the absent ones last."""
+    key = torch.rand(training.sample.shape, generator=generator(seed, Stream.BATCHES, number))
+    return key.to(training.present.device).masked_fill(~training.present, torch.inf).argsort(1)

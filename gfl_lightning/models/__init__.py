@@ -1,0 +1,1 @@
+"""Encoders Ψ_h and aggregators Ψ_G."""
