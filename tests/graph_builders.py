@@ -59,3 +59,37 @@ def client_graphs(draw: st.DrawFn, weighted: bool | None = None) -> ClientGraph:
         num_classes=3,
         edge_weight=weight,
     )
+
+
+def random_clients(
+    task: str, N: int = 10, d: int = 6, c: int = 3, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> ClientGraph:
+    """A small weighted client graph of a task; in snc and sc clients own one to five samples, in mixed order."""
+    generator = torch.Generator().manual_seed(seed)
+    owned = torch.ones(N, dtype=torch.int64) if task == "dnc" else 1 + torch.arange(N) % 5
+    client = torch.repeat_interleave(torch.arange(N), owned)
+    if task != "dnc":
+        client = client[torch.randperm(len(client), generator=generator)]
+    S = len(client)
+    if task == "sc":
+        y = torch.arange(S) % c
+        split = torch.where(torch.rand(S, generator=generator) < 0.6, 0, torch.randint(1, 3, (S,), generator=generator))
+        first = torch.tensor([int((client == k).nonzero()[0]) for k in range(N)])
+        split[first] = int(Split.TRAIN)
+        shared = split == int(Split.TRAIN)
+    else:
+        y = (torch.arange(N) % c)[client]
+        split = torch.where(torch.arange(N) < 2 * c, 0, 1 + torch.arange(N) % 2)[client]
+        shared = torch.ones(S, dtype=torch.bool)
+    edges = torch.stack([torch.arange(N), (torch.arange(N) + 1) % N])
+    edges = torch.cat([edges, torch.randint(N, (2, N), generator=generator)], 1)
+    return ClientGraph.from_edges(
+        x=torch.randn(S, d, generator=generator, dtype=torch.float64).to(dtype),
+        y=y,
+        client=client,
+        split=split.to(torch.int8),
+        shared=shared,
+        edge_index=edges,
+        num_classes=c,
+        edge_weight=(torch.rand(edges.shape[1], generator=generator, dtype=torch.float64) + 0.5).to(dtype),
+    )

@@ -31,7 +31,7 @@ from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter
-from gfl_lightning.federated.training_set import TrainingSet, draw_batches
+from gfl_lightning.federated.training_set import Batches, TrainingSet, draw_batches
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import Propagation, hops, propagation
 from gfl_lightning.models.aggregator import APPNP, Aggregator
@@ -154,9 +154,7 @@ class Federation:
         assert state.exchange is not None
         chosen = self._draw(Stream.TRAINING_CLIENTS, state.round, self.participation.train, len(self._training))
         training, near = self._training, self._near
-        batches = draw_batches(
-            training, self.local.batch_size, self.local.steps, state.round * self.local.steps, self.seed, near.own.dtype
-        )
+        batches = self._draw_batches(state.round)
         if chosen is not None:
             training, near, batches = training.take(chosen), near.take(chosen), batches.take(chosen)
         vote = training.counts if self.server.weighting == "samples" else torch.ones_like(training.counts)
@@ -205,6 +203,33 @@ class Federation:
         own = self._hop_diagonals @ state.weights["gamma"] if "gamma" in state.weights else self._near.everyones_own
         client = self.graph.client
         return Z[client] + own[client, None] * (now.h - now.uploaded_h[client])
+
+    def who_trains(self, round_number: int) -> Tensor:
+        """The clients that take local steps in the round that starts after ``round_number`` rounds."""
+        chosen = self._draw(Stream.TRAINING_CLIENTS, round_number, self.participation.train, len(self._training))
+        return self._training.clients if chosen is None else self._training.clients[chosen]
+
+    def who_shares(self, round_number: int) -> Tensor:
+        """The clients that upload representations in the round that starts after ``round_number`` rounds."""
+        chosen = self._draw(Stream.SHARING_CLIENTS, round_number, self.participation.share, self.graph.num_clients)
+        return torch.arange(self.graph.num_clients, device=self.graph.x.device) if chosen is None else chosen
+
+    def batches_of(self, round_number: int) -> dict[int, list[Tensor]]:
+        """The samples of each local step of that round, by client, as indices of its own training samples."""
+        drawn = self._draw_batches(round_number)
+        of: dict[int, list[Tensor]] = {}
+        for k, (client, count) in enumerate(zip(self._training.clients.tolist(), self._training.counts, strict=True)):
+            if drawn.place is None:
+                of[client] = [torch.arange(int(count))] * self.local.steps
+            else:
+                of[client] = [p[k][w[k] > 0] for p, w in zip(drawn.place, drawn.weight, strict=True)]
+        return of
+
+    def _draw_batches(self, round_number: int) -> Batches:
+        first = round_number * self.local.steps
+        return draw_batches(
+            self._training, self.local.batch_size, self.local.steps, first, self.seed, self.graph.x.dtype
+        )
 
     @cached_property
     def _local_path(self) -> LocalPath:

@@ -58,7 +58,7 @@ class SampleTable:
         """The table of a client graph."""
         shared = graph.shared.nonzero().flatten()
         owner = graph.client[shared]
-        share = (1 / graph.counts(graph.shared)[owner]).to(graph.x.dtype)
+        share = 1 / graph.counts(graph.shared)[owner].to(graph.x.dtype)
         return cls(graph, Features.of(graph.x), shared, owner, share)
 
     @cached_property

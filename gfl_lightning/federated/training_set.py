@@ -90,7 +90,7 @@ def draw_batches(
     """
     n = training.sample.shape[1]
     if batch_size is None or batch_size >= n:
-        return Batches(None, (training.present / training.counts[:, None]).to(dtype)[None])
+        return Batches(None, (training.present.to(dtype) / training.counts[:, None])[None])
     batches_per_pass = -(-training.counts // batch_size)
     step = torch.arange(first_step, first_step + steps, device=training.counts.device)[:, None]
     passes, which = torch.unique(step // batches_per_pass, return_inverse=True)
@@ -99,7 +99,7 @@ def draw_batches(
     offset = torch.arange(batch_size, device=which.device)
     position = (step % batches_per_pass * batch_size)[..., None] + offset
     inside = position < training.counts[:, None]
-    weight = (inside / inside.sum(-1, keepdim=True)).to(dtype)
+    weight = inside.to(dtype) / inside.sum(-1, keepdim=True)
     return Batches(own.gather(2, torch.where(inside, position, 0)), weight)
 
 
