@@ -308,7 +308,7 @@ class Federation:
             reached |= sharing
         return Attendance(
             trained=len(trained),
-            trained_single=int(single[trained].sum()),
+            trained_single=int((single & (state.enrolled_in >= 0))[trained].sum()),
             shared=int(sharing.sum()),
             shared_single=int((sharing & single).sum()),
             enrolled=int((single & (state.enrolled_in == state.round)).sum()),

@@ -61,7 +61,8 @@ class FactorUpload(Message):
 
     ``activation [m]`` is the W2-part. The W1-part is W̄2[o,m] U_j[m,:]: a client with one sample sends the pattern
     ``[m]`` and, the first time, the direction ``[d]`` of the rank-one U_j = s xᵀ; a client with several sends the
-    mean ``U [m, d]``, from which single samples cannot be read.
+    mean ``U [m, d]``. The server learns what ∇ĥ_j would have told it: with one sample, that sample; with several,
+    the direction of a sample that is alone in switching some unit on.
     """
 
     client: int

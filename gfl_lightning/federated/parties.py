@@ -119,7 +119,7 @@ class ClientParty:
         for _ in range(steps):
             a = torch.relu(z)
             r = self._residual((W2 @ a)[None], C, slice(None))[0]
-            delta = self.own * (z > 0) * (W2.T @ r)
+            delta = self.own * torch.where(z > 0, W2.T @ r, 0)
             W2 = W2 - lr * torch.outer(r, self.own * a + factors.A)
             z = z - lr * (x @ x * delta + r @ cross)
             sum_delta, sum_r = sum_delta + delta, sum_r + r
@@ -206,7 +206,7 @@ class ServerParty:
         if factors.U is not None:
             return factors.U @ x
         assert factors.pattern is not None
-        return factors.pattern * (self._direction[j] @ x)
+        return factors.pattern.to(x.dtype) * (self._direction[j] @ x)
 
     def _model(self, upload: Message, lr: float) -> Weights:
         """W_k from the factors of its update: W1,k = W̄1 − η (δ x_kᵀ + Σ_{j≠k} Ã_kj diag(W̄2ᵀ r) U_j)."""

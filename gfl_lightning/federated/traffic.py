@@ -33,7 +33,7 @@ class Attendance:
 
     Args:
         trained: trained.
-        trained_single: of those, own one sample in all.
+        trained_single: of those, own one sample in all and have uploaded it as a direction.
         shared: uploaded a representation.
         shared_single: of those, own one sample in all.
         enrolled: of those, uploaded for the first time.

@@ -133,3 +133,16 @@ def test_is_immutable() -> None:
     with pytest.raises(AttributeError):
         graph.num_classes = 3  # type: ignore[misc]
     assert replace(graph, num_classes=3).num_classes == 3
+
+
+def test_repeated_weighted_edges_stay_symmetric_to_the_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        edges = torch.randint(4, (2, 40), generator=generator)
+        graph = nodes(4, edges, (torch.rand(40, generator=generator) + 0.1).tolist())
+        assert graph.edge_weight is not None
+        reverse = {(j, i): w for (i, j), w in zip(graph.edge_index.T.tolist(), graph.edge_weight.tolist(), strict=True)}
+        assert all(
+            reverse[i, j] == w
+            for (i, j), w in zip(graph.edge_index.T.tolist(), graph.edge_weight.tolist(), strict=True)
+        )
