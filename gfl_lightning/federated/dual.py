@@ -3,9 +3,12 @@
 A client uses W1 only through z_s = W1 x_s of its own training samples. With r_s the weighted residual, r̄ = Σ_s r_s,
 δ_s = Ã_kk s_s ⊙ W2ᵀ r_s and T_k = Σ_{j≠k} Ã_kj mean_q s_q x_qᵀ, one SGD step moves
     z_s  by −η (Σ_{s'} (x_s·x_{s'}) δ_{s'} + (W̄2ᵀ r̄) ⊙ T_k x_s)       T_k x_s = Σ_q Ω_{s,q} s_q
-    W2   by −η (Ã_kk Σ_s r_s a_sᵀ + r̄ A_kᵀ)                             A_k = Σ_{j≠k} Ã_kj a_j
+    W2   by −η Σ_s r_s (Ã_kk a_s + A_k)ᵀ                                 A_k = Σ_{j≠k} Ã_kj a_j
 where Ω_{s,q} = Ã_kj (x_s·x_q) / n_j is known before training. The averaged W1 follows from the sums of δ and r̄ over
 the steps by one product with X. Uploads of different ages enter as a sum over their W̄2.
+
+The steps below hold v = Ã_kk z instead of z: as Ã_kk > 0, relu(v) = Ã_kk a, and every factor Ã_kk is applied once,
+before the steps, to the inner products.
 """
 
 from __future__ import annotations
@@ -14,10 +17,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gfl_lightning.federated.exchange import UploadGroup
-from gfl_lightning.federated.local import LocalProblem, LocalResult, normalised_vote, residual
+from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, rescaled, residual, weighted_sum
 from gfl_lightning.federated.neighbourhood import Neighbourhood, rows_of_others
 from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.federated.training_set import TrainingSet
@@ -27,10 +29,16 @@ CHUNK_ENTRIES = 2**24
 
 @dataclass(frozen=True, eq=False)
 class DualPath:
-    """Inner products of the training samples: ``own [K, n, n]`` and ``cross [K, n, Q]`` = Ω (``None`` for V1)."""
+    """Inner products of the training samples, with the factors Ã_kk that v = Ã_kk z brings.
+
+    Args:
+        table: the samples.
+        gram: Ã_kk² x_s·x_{s'} ``[K, n, n]``.
+        cross: Ã_kk Ω ``[K, n, Q]``; ``None`` for V1.
+    """
 
     table: SampleTable
-    own: Tensor
+    gram: Tensor
     cross: Tensor | None
 
     @classmethod
@@ -39,78 +47,85 @@ class DualPath:
     ) -> DualPath:
         """Compute the inner products, in chunks of training clients."""
         x = table.graph.x
-        own = torch.stack([x[rows] @ x[rows].T for rows in training.sample])
+        own = neighbourhood.own[:, None, None]
+        gram = torch.stack([x[rows] @ x[rows].T for rows in training.sample]) * own**2
         if not compensated:
-            return cls(table, own, None)
+            return cls(table, gram, None)
         K, n = training.sample.shape
         cross = x.new_empty(K, n, len(table.shared))
         shared_x = table.shared_rows(x)
         size = max(1, CHUNK_ENTRIES // (n * len(table.shared)))
         for part in torch.arange(K, device=x.device).split(size):
             rows = rows_of_others(neighbourhood.A, training.clients[part])[:, table.owner] * table.share
-            cross[part] = (x[training.sample[part]] @ shared_x.T) * rows[:, None, :]
-        return cls(table, own, cross)
+            cross[part] = (x[training.sample[part]] @ shared_x.T) * (rows[:, None, :] * own[part])
+        return cls(table, gram, cross)
 
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """The I local steps of every client at once, then the average."""
-        exchange, near, training, lr = problem.exchange, problem.neighbourhood, problem.training, problem.lr
-        W1, W2 = problem.weights["W1"], problem.weights["W2"]
-        assert exchange.z is not None
-        assert exchange.uploaded_a is not None
-        chosen = slice(None) if problem.chosen is None else problem.chosen
-        n = training.sample.shape[1]
-        own = near.own
-        C = near.gather(exchange.uploaded_h)
-        z = exchange.z[training.sample]
-        W2k = W2.repeat(len(training), 1, 1)
-        onehot = F.one_hot(training.label, W2.shape[0]).to(z.dtype)
-        gram = self.own[chosen]
-        A, pull = None, []
-        if self.cross is not None:
-            A = near.gather(exchange.uploaded_a)
-            pull = [(group.weights["W2"], _times_pattern(self.cross[chosen], group)) for group in exchange.groups]
+        skipped, vote, (W2k, delta, r) = finite_only(problem.vote, *self._steps(problem))
+        vote = rescaled(vote) if skipped else vote
+        asked = problem.neighbourhood.scatter(r * vote[:, None]) if self.cross is not None else None
+        D = self._coefficients(delta * vote[:, None, None], asked, problem)
+        moved = self.table.features.transposed_times(D)
+        W1 = moved.mul_(-problem.lr).add_(problem.weights["W1"])
+        return LocalResult({"W1": W1, "W2": weighted_sum(vote, W2k)}, skipped)
 
-        sum_delta, sum_r = torch.zeros_like(z), z.new_zeros(len(training), W2.shape[0])
+    @torch.inference_mode()
+    def _steps(self, problem: LocalProblem) -> tuple[Tensor, Tensor, Tensor]:
+        """W2 of every client after its local steps ``[K, c, m]``, and the sums of δ ``[K, n, m]`` and r̄ ``[K, c]``."""
+        exchange, near, training, lr = problem.exchange, problem.neighbourhood, problem.training, problem.lr
+        assert exchange.z is not None
+        W2 = problem.weights["W2"]
+        chosen = slice(None) if problem.chosen is None else problem.chosen
+        n, own = training.sample.shape[1], near.own[:, None, None]
+        C = near.gather(exchange.uploaded_h)[:, None, :]
+        v = exchange.z[training.sample] * own
+        W2k = W2.expand(len(training), -1, -1).clone()
+        gram = self.gram[chosen]
+        A: Tensor | float = 0.0
+        pull = []
+        if self.cross is not None:
+            assert exchange.uploaded_a is not None
+            A = near.gather(exchange.uploaded_a)[:, None, :]
+            cross = self.cross[chosen]
+            pull = [(group.weights["W2"], _times_pattern(cross, group)) for group in exchange.groups]
+
+        sum_delta, sum_r = torch.zeros_like(v), v.new_zeros(len(training), 1, W2.shape[0])
         for step in range(problem.steps):
-            a = torch.relu(z)
-            r = residual(a @ W2k.mT, own, C, onehot, problem.batches.step_weight(step, n))
-            own_r = r * own[:, None, None]
-            delta = (own_r @ W2k).mul_(z > 0)
-            mean_r = r.sum(1)
-            gradient = own_r.mT @ a
-            move = gram @ delta
-            if A is not None:
-                gradient.addcmul_(mean_r[:, :, None], A[:, None, :])
-                for then_W2, Tx in pull:
-                    move.addcmul_((mean_r @ then_W2)[:, None, :], Tx)
-            W2k.sub_(gradient, alpha=lr)
-            z = z.sub(move, alpha=lr)
+            own_a = torch.relu(v)
+            logits = torch.baddbmm(C, own_a, W2k.mT)
+            r = residual(logits, training.target, problem.batches.step_weight(step, n))
+            mean_r = r if n == 1 else r.sum(1, keepdim=True)
+            delta = torch.ops.aten.threshold_backward(r @ W2k, v, 0)
+            W2k.baddbmm_(r.mT, own_a + A, alpha=-lr)
+            v = torch.baddbmm(v, gram, delta, alpha=-lr) if n > 1 else torch.addcmul(v, gram, delta, value=-lr)
+            for then_W2, Tx in pull:
+                v.addcmul_(mean_r @ then_W2, Tx, value=-lr)
             sum_delta += delta
             sum_r += mean_r
+        return W2k, sum_delta * own, sum_r[:, 0]
 
-        finite = (W2k.sum((1, 2)) + sum_delta.sum((1, 2)) + sum_r.sum(1)).isfinite()
-        vote = normalised_vote(problem.vote, finite)
-        if not bool(finite.all()):
-            W2k, sum_delta, sum_r = (
-                torch.where(finite.view(-1, *[1] * (t.ndim - 1)), t, 0) for t in (W2k, sum_delta, sum_r)
-            )
-        D = z.new_zeros(self.table.graph.num_samples, z.shape[-1])
-        D.index_add_(0, training.sample.flatten(), (sum_delta * vote[:, None, None]).flatten(0, 1))
-        if self.cross is not None:
-            self._add_others(D, near.scatter(sum_r * vote[:, None]), exchange.groups)
-        average = {"W1": W1 - lr * self.table.features.transposed_times(D), "W2": torch.tensordot(vote, W2k, 1)}
-        return LocalResult(average, finite)
+    def _coefficients(self, delta: Tensor, asked: Tensor | None, problem: LocalProblem) -> Tensor:
+        """D ``[S, m]`` with W̄1 − η Dᵀ X the averaged W1.
 
-    def _add_others(self, D: Tensor, asked: Tensor, groups: list[UploadGroup]) -> None:
-        """Add to D the coefficients of the samples that other clients shared, from what each was asked for."""
-        for group in groups:
-            assert group.pattern is not None
-            owner, share, shared = self.table.shared_columns(group.positions)
-            pulled = (asked @ group.weights["W2"])[owner] * group.pattern * share[:, None]
-            D.index_add_(0, shared, pulled)
+        ``delta [K, n, m]`` belongs to the clients' own samples; ``asked [N, c]``, what the training clients' residuals
+        ask of each client, becomes a coefficient of every sample it shared.
+        """
+        table = self.table
+        D = delta.new_zeros(table.graph.num_samples, delta.shape[-1])
+        if asked is not None:
+            for group in problem.exchange.groups:
+                assert group.pattern is not None
+                pulled = asked @ group.weights["W2"]
+                if table.one_sample_each and group.positions is None:
+                    D = pulled * group.pattern
+                else:
+                    owner, share, shared = table.shared_columns(group.positions)
+                    D.index_add_(0, shared, pulled[owner] * group.pattern * share[:, None])
+        return D.index_add_(0, problem.training.sample.flatten(), delta.flatten(0, 1))
 
 
 def _times_pattern(cross: Tensor, group: UploadGroup) -> Tensor:
-    """T_k x_s restricted to the uploads of a group, ``[K, n, Q] → [K, n, m]``."""
+    """Ã_kk T_k x_s restricted to the uploads of a group, ``[K, n, Q] → [K, n, m]``."""
     assert group.pattern is not None
     return (cross if group.positions is None else cross[..., group.positions]) @ group.pattern

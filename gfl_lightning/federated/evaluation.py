@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 
@@ -43,42 +45,55 @@ class Evaluator:
         return self.graph.y[self._rows]
 
     @cached_property
-    def _in_split(self) -> Tensor:
-        """Row i marks the samples of split i ``[3, samples]``."""
-        part = self.graph.split[self._rows]
-        return torch.stack([part == int(split) for split in SPLITS]).to(self.graph.x.dtype)
+    def _in_split(self) -> Segments:
+        return Segments.of(self.graph.split[self._rows], self.graph.x.dtype)
 
     @cached_property
-    def _segments(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """For (split, client) pairs: pair of each sample, its share, label (−1 if several), marks of each split."""
+    def _segments(self) -> tuple[Tensor, Tensor, Tensor, Segments]:
+        """For (split, client) pairs: pair of each sample, its share, label (−1 if several), splits of the pairs."""
         part, client = self.graph.split[self._rows].long(), self.graph.client[self._rows]
         pair_key, pair = torch.unique(part * self.graph.num_clients + client, return_inverse=True)
         share = 1 / torch.bincount(pair)[pair].to(self.graph.x.dtype)
         low = torch.full_like(pair_key, self.graph.num_classes).scatter_reduce_(0, pair, self._label, "amin")
         high = torch.full_like(pair_key, -1).scatter_reduce_(0, pair, self._label, "amax")
-        pair_split = pair_key // self.graph.num_clients
-        member = torch.stack([pair_split == int(split) for split in SPLITS]).to(self.graph.x.dtype)
-        return pair, share, torch.where(low == high, low, -1), member
+        in_split = Segments.of(pair_key // self.graph.num_clients, self.graph.x.dtype)
+        return pair, share, torch.where(low == high, low, -1), in_split
 
     def __call__(self, logits: Tensor) -> dict[str, Metrics]:
         """Metrics by split name (train, val, test) from logits of all samples ``[S, c]``."""
-        logits = logits[self._rows]
-        loss = torch.nn.functional.cross_entropy(logits, self._label, reduction="none")
-        right = (logits.argmax(1) == self._label).to(loss.dtype)
-        per_sample = torch.stack([loss, right], 1)
-        found = _means(self._in_split, per_sample)
+        logits = logits if len(self._rows) == len(logits) else logits[self._rows]
+        loss = F.cross_entropy(logits, self._label, reduction="none")
+        right = logits.argmax(1).eq(self._label)
+        per_sample = torch.stack([loss, right.to(loss.dtype)])
+        found = self._in_split.means(per_sample)
         by_client = found
         pair, share, pair_label, in_split = self._segments
         if len(pair_label) < len(pair):
-            weighted = torch.cat([per_sample, logits], 1) * share[:, None]
-            mean = weighted.new_zeros(len(pair_label), weighted.shape[1]).index_add_(0, pair, weighted)
-            voted = (mean[:, 2:].argmax(1) == pair_label).to(loss.dtype)
-            mean[:, 1] = torch.where(pair_label >= 0, voted, mean[:, 1])
-            by_client = _means(in_split, mean[:, :2])
-        values = torch.cat([found, by_client], 1).tolist()
-        return {split.name.lower(): Metrics(*row) for split, row in zip(SPLITS, values, strict=True)}
+            weighted = torch.cat([per_sample, logits.T]) * share
+            mean = weighted.new_zeros(len(weighted), len(pair_label)).index_add_(1, pair, weighted)
+            voted = mean[2:].argmax(0).eq(pair_label)
+            right_share = torch.where(pair_label >= 0, voted.to(loss.dtype), mean[1])
+            by_client = in_split.means(torch.stack([mean[0], right_share]))
+        return {name: Metrics(*found[name], *by_client[name]) for name in found}
 
 
-def _means(mark: Tensor, values: Tensor) -> Tensor:
-    """Means of the marked rows, ``[3, rows], [rows, 2] → [3, 2]``; 0/0 = nan where none is marked."""
-    return (mark @ values).double() / mark.sum(1, keepdim=True).double()
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Columns marked by split: ``mark [columns, 3]`` as 0/1 and how many of each."""
+
+    mark: Tensor
+    count: list[int]
+
+    @classmethod
+    def of(cls, part: Tensor, dtype: torch.dtype) -> Segments:
+        """Mark columns by their split."""
+        mark = torch.stack([part == int(split) for split in SPLITS], 1)
+        return cls(mark.to(dtype), mark.sum(0).tolist())
+
+    def means(self, values: Tensor) -> dict[str, list[float]]:
+        """Means over each split of rows of values ``[2, columns]``, by its name; nan on an empty split."""
+        totals = (values @ self.mark).T.tolist()
+        return {
+            split.name.lower(): [value / n if n else math.nan for value in total]
+            for split, total, n in zip(SPLITS, totals, self.count, strict=True)
+        }

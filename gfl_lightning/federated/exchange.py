@@ -59,21 +59,25 @@ def exchange(
     encoder: Encoder,
     round_number: int,
     weights: Weights,
-    uploaded_in: Tensor,
+    uploaded_in: Tensor | None,
     history: dict[int, Weights],
 ) -> Exchange:
-    """Representations of all samples at W̄, and the uploads that stand after this exchange."""
+    """Representations of all samples at W̄, and the uploads that stand after this exchange.
+
+    ``uploaded_in`` is the round of each client's last upload; ``None`` means that all are of this round.
+    """
     structured = encoder.is_papers
     if structured:
         z = table.features.times(weights["W1"])
-        h = torch.relu(z) @ weights["W2"].T
+        a = torch.relu(z)
+        h = a @ weights["W2"].T
     else:
-        z, h = None, encoder(weights, table.graph.x)
-    if bool((uploaded_in == round_number).all()):
-        own_z = None if z is None else table.shared_rows(z)
-        pattern = None if own_z is None else (own_z > 0).to(own_z.dtype)
-        mean_h = table.client_mean(table.shared_rows(h))
-        mean_a = None if own_z is None else table.client_mean(torch.relu(own_z))
+        z, a, h = None, None, encoder(weights, table.graph.x)
+    if uploaded_in is None:
+        mean_h, mean_a, pattern = table.client_mean(table.shared_rows(h)), None, None
+        if a is not None:
+            shared_a = table.shared_rows(a)
+            mean_a, pattern = table.client_mean(shared_a), shared_a.sign()
         return Exchange(z, h, mean_h, mean_a, [UploadGroup(weights, None, pattern)])
 
     uploaded_h = h.new_zeros(table.graph.num_clients, h.shape[1])
@@ -85,9 +89,9 @@ def exchange(
         x = table.graph.x[table.shared[positions]]
         pattern = None
         if uploaded_a is not None:
-            then_z = x @ then["W1"].T
-            pattern = (then_z > 0).to(x.dtype)
-            uploaded_a += table.client_mean(torch.relu(then_z), positions)
+            then_a = torch.relu(x @ then["W1"].T)
+            pattern = then_a.sign()
+            uploaded_a += table.client_mean(then_a, positions)
         uploaded_h += table.client_mean(encoder(then, x), positions)
         groups.append(UploadGroup(then, positions, pattern))
     return Exchange(z, h, uploaded_h, uploaded_a, groups)

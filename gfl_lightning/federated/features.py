@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 from torch import Tensor
+
+from gfl_lightning.graphs.propagation import compressed_rows
 
 SPARSE_BELOW = 0.1
 
@@ -23,14 +24,12 @@ class Features:
         """Choose by density."""
         if int(x.count_nonzero()) > SPARSE_BELOW * x.numel():
             return cls(x, None, None)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse")
-            return cls(x, x.to_sparse_csr(), x.T.contiguous().to_sparse_csr())
+        return cls(x, compressed_rows(x), compressed_rows(x.T))
 
     def times(self, W: Tensor) -> Tensor:
-        """X Wᵀ, ``[S, m]`` for W ``[m, d]``."""
-        return self.x @ W.T if self.rows is None else self.rows @ W.T
+        """X Wᵀ, ``[S, m]`` for W ``[m, d]``; the result does not depend on how W lies in memory."""
+        return (self.x if self.rows is None else self.rows) @ W.T.contiguous()
 
     def transposed_times(self, D: Tensor) -> Tensor:
-        """Dᵀ X, ``[m, d]`` for D ``[S, m]``."""
-        return D.T @ self.x if self.columns is None else (self.columns @ D).T
+        """Dᵀ X, ``[m, d]`` for D ``[S, m]``, laid out by columns as :meth:`times` wants it."""
+        return ((self.x.T if self.columns is None else self.columns) @ D).T

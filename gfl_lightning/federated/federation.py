@@ -14,7 +14,7 @@ from gfl_lightning.federated.dual import DualPath
 from gfl_lightning.federated.evaluation import Evaluator, Metrics
 from gfl_lightning.federated.exchange import exchange
 from gfl_lightning.federated.general import GeneralPath
-from gfl_lightning.federated.local import LocalPath, LocalProblem
+from gfl_lightning.federated.local import LocalPath, LocalProblem, rescaled
 from gfl_lightning.federated.neighbourhood import Neighbourhood
 from gfl_lightning.federated.options import (
     Estimator,
@@ -143,11 +143,10 @@ class Federation:
             if self.aggregator.learnable:
                 weights["gamma"] = self.aggregator.gamma.to(self.graph.x.dtype)
         self._check_weights(weights)
-        weights = {name: weight.to(self.graph.x) for name, weight in weights.items()}
+        weights = {name: weight.detach().to(self.graph.x) for name, weight in weights.items()}
         never = torch.full((self.graph.num_clients,), -1, device=self.graph.x.device)
         return self._exchanged(FederationState(0, weights, never, never))
 
-    @torch.no_grad()
     def round(self, state: FederationState, lr: float | None = None) -> tuple[FederationState, RoundReport]:
         """One communication round; ``lr`` replaces the clients' rate for this round."""
         state = self._exchanged(state)
@@ -157,7 +156,6 @@ class Federation:
         batches = self._draw_batches(state.round)
         if chosen is not None:
             training, near, batches = training.take(chosen), near.take(chosen), batches.take(chosen)
-        vote = training.counts if self.server.weighting == "samples" else torch.ones_like(training.counts)
         result = self._local_path(
             LocalProblem(
                 weights=state.weights,
@@ -166,13 +164,12 @@ class Federation:
                 training=training,
                 batches=batches,
                 chosen=chosen,
-                vote=vote.to(near.own.dtype),
+                vote=self._vote if chosen is None else rescaled(self._vote[chosen]),
                 lr=self.local.lr if lr is None else lr,
                 steps=self.local.steps,
             )
         )
-        skipped = len(training) - int(result.finite.sum())
-        if skipped == len(training):
+        if result.skipped == len(training):
             raise DivergedError(
                 f"lr must be small enough for finite updates, got {self.local.lr if lr is None else lr}: in round "
                 f"{state.round + 1} the update of every training client became non-finite.",
@@ -182,14 +179,12 @@ class Federation:
         history = state.history if self._full_sharing else {**state.history, state.round: state.weights}
         uploads = (state.uploaded_in, state.enrolled_in, history)
         after = self._exchanged(FederationState(state.round + 1, weights, *uploads, moments))
-        return after, self._report(state, after, training.clients, skipped)
+        return after, self._report(state, after, training.clients, result.skipped)
 
-    @torch.no_grad()
     def evaluate(self, state: FederationState) -> dict[str, Metrics]:
         """Metrics of W̄ on each split."""
         return self._evaluator(self.logits(state))
 
-    @torch.no_grad()
     def logits(self, state: FederationState) -> Tensor:
         """Ã_kk h_{k,s}(W̄) + C_k of every sample ``[S, c]``; no pass over the encoder if the exchange just made one."""
         now = self._exchanged(state).exchange
@@ -250,6 +245,12 @@ class Federation:
         )
 
     @cached_property
+    def _vote(self) -> Tensor:
+        """Weight of each training client in the average ``[K]``."""
+        counts = self._training.counts.to(self.graph.x.dtype)
+        return rescaled(counts if self.server.weighting == "samples" else torch.ones_like(counts))
+
+    @cached_property
     def _hop_diagonals(self) -> Tensor:
         """(P^l)_kk of all clients ``[N, L]``."""
         A, every = self._near.A, torch.arange(self.graph.num_clients, device=self.graph.x.device)
@@ -259,21 +260,17 @@ class Federation:
         ]
         return torch.cat(parts, 1).T
 
-    @torch.no_grad()
     def _exchanged(self, state: FederationState) -> FederationState:
         """The state with the exchange of its round done: uploads renewed, representations at hand."""
         if state.exchange is not None:
             return state
-        N = self.graph.num_clients
-        sharing = self._draw(Stream.SHARING_CLIENTS, state.round, self.participation.share, N)
-        if sharing is None:
-            uploaded_in = torch.full_like(state.uploaded_in, state.round)
-        else:
-            uploaded_in = state.uploaded_in.index_fill(0, sharing, state.round)
-        in_use = set(uploaded_in.unique().tolist())
-        history = {number: weights for number, weights in state.history.items() if number in in_use}
+        uploaded_in = state.uploaded_in.index_fill(0, self.who_shares(state.round), state.round)
         enrolled_in = torch.where(state.enrolled_in < 0, uploaded_in, state.enrolled_in)
-        made = exchange(self._table, self.encoder, state.round, state.weights, uploaded_in, history)
+        standing, history = None, state.history
+        if not self._full_sharing:
+            standing, in_use = uploaded_in, set(uploaded_in.unique().tolist())
+            history = {number: weights for number, weights in history.items() if number in in_use}
+        made = exchange(self._table, self.encoder, state.round, state.weights, standing, history)
         return replace(state, uploaded_in=uploaded_in, enrolled_in=enrolled_in, history=history, exchange=made)
 
     def _draw(self, stream: Stream, round_number: int, share: float | int, of: int) -> Tensor | None:
@@ -293,14 +290,16 @@ class Federation:
             trained=who.trained,
             shared=who.shared,
             skipped=skipped,
-            oldest_upload=after.round - int(after.uploaded_in[seen].min()),
-            never_shared=int((~seen).sum()),
+            oldest_upload=0 if self._full_sharing else after.round - int(after.uploaded_in[seen].min()),
+            never_shared=0 if self._full_sharing else int((~seen).sum()),
             traffic=self._meter.measure(who, self.protocol),
             printed_traffic=self._meter.measure(who, "jacobian"),
         )
 
     def _attendance(self, state: FederationState, trained: Tensor) -> Attendance:
         """Who took part in the round that starts from a state."""
+        if self._full_sharing and len(trained) == len(self._training) and state.round > 0:
+            return self._usual_attendance
         single = self._single
         sharing = state.uploaded_in == state.round
         reached = torch.zeros_like(sharing).index_fill_(0, trained, True)
@@ -314,6 +313,21 @@ class Federation:
             enrolled=int((single & (state.enrolled_in == state.round)).sum()),
             reached=int(reached.sum()),
             stale=bool(((state.uploaded_in != state.round) & (state.uploaded_in >= 0)).any()),
+        )
+
+    @cached_property
+    def _usual_attendance(self) -> Attendance:
+        """Full participation in any round but the first."""
+        N, trained = self.graph.num_clients, len(self._training)
+        single = int(self._single.sum())
+        return Attendance(
+            trained=trained,
+            trained_single=int(self._single[self._training.clients].sum()),
+            shared=N,
+            shared_single=single,
+            enrolled=0,
+            reached=trained if self._meter.isolated else N,
+            stale=False,
         )
 
     @cached_property

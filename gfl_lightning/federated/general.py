@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.func import grad, jacrev, vjp, vmap
-from torch.nn import functional as F
 
 from gfl_lightning.federated.exchange import Exchange
-from gfl_lightning.federated.local import LocalProblem, LocalResult
+from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, weighted_sum
 from gfl_lightning.federated.neighbourhood import rows_of_others
 from gfl_lightning.federated.options import Estimator, LocalTraining
 from gfl_lightning.federated.table import SampleTable
@@ -72,21 +71,18 @@ class GeneralPath:
 
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """Train a chunk of clients at a time and add up their votes."""
-        K = len(problem.training)
-        places = torch.arange(K, device=problem.vote.device)
+        places = torch.arange(len(problem.training), device=problem.vote.device)
         total = {name: torch.zeros_like(weight) for name, weight in problem.weights.items()}
-        votes = problem.vote.new_zeros(())
-        finite = torch.zeros(K, dtype=torch.bool, device=problem.vote.device)
+        votes, skipped = problem.vote.new_zeros(()), 0
         for part in places.split(self._clients_at_once(problem)):
             Wk = self._train(problem, part)
-            finite[part] = torch.stack([W.flatten(1).isfinite().all(1) for W in Wk.values()]).all(0)
-            vote = torch.where(finite[part], problem.vote[part], 0)
+            left_out, vote, kept = finite_only(problem.vote[part], *Wk.values())
+            skipped += left_out
             votes += vote.sum()
-            for name, W in Wk.items():
-                keep = finite[part].view(-1, *[1] * (W.ndim - 1))
-                total[name] += torch.tensordot(vote, torch.where(keep, W, 0), 1)
+            for name, W in zip(Wk, kept, strict=True):
+                total[name] += weighted_sum(vote, W)
         votes.clamp_min_(torch.finfo(votes.dtype).tiny)
-        return LocalResult({name: weight / votes for name, weight in total.items()}, finite)
+        return LocalResult({name: weight / votes for name, weight in total.items()}, skipped)
 
     def _train(self, problem: LocalProblem, part: Tensor) -> Weights:
         """The I local steps of the clients at some places: their weights, stacked."""
@@ -96,20 +92,19 @@ class GeneralPath:
         C = others @ problem.exchange.uploaded_h
         grad_C = self._grad_C(problem.exchange, others) if self.estimator == "compensated" else {}
         x_all = self.table.graph.x[training.sample]
-        onehot_all = F.one_hot(training.label, C.shape[-1]).to(x_all.dtype)
         k = torch.arange(len(part), device=part.device)[:, None]
         Wk = {name: weight.repeat(len(part), *[1] * weight.ndim) for name, weight in problem.weights.items()}
         velocity = {name: torch.zeros_like(weight) for name, weight in Wk.items()}
 
-        x, onehot, weight = x_all, onehot_all, batches.weight[0]
+        x, target, weight = x_all, training.target, batches.weight[0]
         for step in range(problem.steps):
             if batches.place is not None:
                 place, weight = batches.place[step], batches.weight[step]
-                x, onehot = x_all[k, place], onehot_all[k, place]
+                x, target = x_all[k, place], training.target[k, place]
             if self.estimator == "exact":
-                gradient = vmap(grad(self._exact_loss))(Wk, x, onehot, weight, own, others)
+                gradient = vmap(grad(self._exact_loss))(Wk, x, target, weight, own, others)
             else:
-                gradient = vmap(self._gradient)(Wk, x, onehot, weight, own, C, grad_C)
+                gradient = vmap(self._gradient)(Wk, x, target, weight, own, C, grad_C)
             for name, W in Wk.items():
                 g = gradient[name] + self.local.weight_decay * W
                 g += self.local.proximal * (W - problem.weights[name])
@@ -118,7 +113,7 @@ class GeneralPath:
         return Wk
 
     def _gradient(
-        self, W: Weights, x: Tensor, onehot: Tensor, weight: Tensor, own: Tensor, C: Tensor, grad_C: Weights
+        self, W: Weights, x: Tensor, target: Tensor, weight: Tensor, own: Tensor, C: Tensor, grad_C: Weights
     ) -> Weights:
         """One client's g = Σ_s (Ã_kk J_s + ∇C_k)ᵀ r_s with C_k and ∇C_k held fixed; no ∇C_k in V1."""
         gamma = W.get("gamma", torch.ones_like(own))
@@ -126,7 +121,7 @@ class GeneralPath:
         h, pull = vjp(lambda w: self.encoder(w, x), encoder)  # type: ignore[misc]  # three only with has_aux
         hop = own[:, None, None] * h + C[:, None, :]
         logits = torch.tensordot(gamma, hop, 1)
-        r = weight[:, None] * (torch.softmax(logits, -1) - onehot)
+        r = weight[:, None] * (torch.softmax(logits, -1) - target)
         (gradient,) = pull((gamma @ own) * r)
         if grad_C:
             asked = gamma[:, None] * r.sum(0)
@@ -135,13 +130,13 @@ class GeneralPath:
             gradient["gamma"] = (hop * r).sum((1, 2))
         return gradient
 
-    def _exact_loss(self, W: Weights, x: Tensor, onehot: Tensor, weight: Tensor, own: Tensor, others: Tensor) -> Tensor:
+    def _exact_loss(self, W: Weights, x: Tensor, target: Tensor, weight: Tensor, own: Tensor, others: Tensor) -> Tensor:
         """One client's loss with everyone's representation recomputed at its own W_k."""
         gamma = W.get("gamma", torch.ones_like(own))
         shared_h = self.encoder(W, self.table.shared_rows(self.table.graph.x))
         C = (others[:, self.table.owner] * self.table.share) @ shared_h
         logits = torch.tensordot(gamma, own[:, None, None] * self.encoder(W, x) + C[:, None, :], 1)
-        return -(weight[:, None] * onehot * torch.log_softmax(logits, -1)).sum()
+        return -(weight[:, None] * target * torch.log_softmax(logits, -1)).sum()
 
     def _grad_C(self, exchange: Exchange, others: Tensor) -> Weights:
         """∇C_k^l = Σ_{j≠k} (P^l)_kj ∇ĥ_j by weight, ``[k, L, c, …]``, a chunk of shared samples at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,7 +26,7 @@ class LocalProblem:
         training: their samples.
         batches: the samples of each local step.
         chosen: their places among all training clients; ``None`` means all.
-        vote: weight of each client in the average ``[K]``, not yet normalised.
+        vote: weight of each client in the average ``[K]``, summing to 1.
         lr: η.
         steps: I.
     """
@@ -43,10 +44,10 @@ class LocalProblem:
 
 @dataclass(frozen=True, eq=False)
 class LocalResult:
-    """The average W̃ over the clients whose update is finite, and which those are ``[K]``."""
+    """The average W̃ over the clients whose update is finite, and how many were left out because theirs is not."""
 
     average: Weights
-    finite: Tensor
+    skipped: int
 
 
 class LocalPath(Protocol):
@@ -56,13 +57,32 @@ class LocalPath(Protocol):
         """Train and average."""
 
 
-def normalised_vote(vote: Tensor, finite: Tensor) -> Tensor:
-    """Weights in the average: 0 for a client whose update is not finite, the rest summing to 1 (or all 0)."""
-    kept = torch.where(finite, vote, 0)
-    return kept / kept.sum().clamp_min(torch.finfo(vote.dtype).tiny)
+def finite_only(vote: Tensor, *stacked: Tensor) -> tuple[int, Tensor, list[Tensor]]:
+    """Leave out the clients with a non-finite entry in any of the ``[K, …]`` tensors.
+
+    Returns how many were left out, and the votes and tensors with 0 in place of theirs.
+    """
+    if math.isfinite(sum(float(tensor.sum()) for tensor in stacked)):
+        return 0, vote, list(stacked)
+    finite = torch.stack([tensor.flatten(1).isfinite().all(1) for tensor in stacked]).all(0)
+    kept = [torch.where(finite.view(-1, *[1] * (tensor.ndim - 1)), tensor, 0) for tensor in stacked]
+    return int((~finite).sum()), torch.where(finite, vote, 0), kept
 
 
-def residual(h: Tensor, own: Tensor, C: Tensor, onehot: Tensor, weight: Tensor) -> Tensor:
-    """r = weight · (softmax(Ã_kk h + C_k) − y), ``[K, n, c]``; its sum over a batch is the mean of ŷ − y."""
-    logits = torch.addcmul(C[:, None, :], h, own[:, None, None])
-    return torch.softmax(logits, dim=-1).sub_(onehot).mul_(weight[..., None])
+def rescaled(vote: Tensor) -> Tensor:
+    """Votes that sum to 1 again, or all 0 where there are none left."""
+    return vote / vote.sum().clamp_min(torch.finfo(vote.dtype).tiny)
+
+
+def weighted_sum(vote: Tensor, stacked: Tensor) -> Tensor:
+    """Σ_k vote_k T_k, ``[K], [K, …] → […]``."""
+    return (vote @ stacked.flatten(1)).view(stacked.shape[1:])
+
+
+def residual(logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    """r = weight · (softmax(logits) − y), ``[K, n, c]``; its sum over a batch is the mean of ŷ − y.
+
+    ``weight [K, n]`` may be ``None`` where every batch is one sample.
+    """
+    r = torch.softmax(logits, dim=-1).sub_(target)
+    return r if weight is None else r.mul_(weight[..., None])

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gfl_lightning.federated.exchange import UploadGroup
-from gfl_lightning.federated.local import LocalProblem, LocalResult, normalised_vote, residual
+from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, rescaled, residual, weighted_sum
 from gfl_lightning.federated.neighbourhood import Neighbourhood
 from gfl_lightning.federated.table import SampleTable
 
@@ -26,44 +25,43 @@ class PrimalPath:
 
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """The I local steps of every client at once, then the average."""
+        skipped, vote, (W1k, W2k) = finite_only(problem.vote, *self._steps(problem))
+        vote = rescaled(vote) if skipped else vote
+        return LocalResult({"W1": weighted_sum(vote, W1k), "W2": weighted_sum(vote, W2k)}, skipped)
+
+    @torch.inference_mode()
+    def _steps(self, problem: LocalProblem) -> tuple[Tensor, Tensor]:
+        """W1 ``[K, m, d]`` and W2 ``[K, c, m]`` of every client after its local steps."""
         exchange, near, training, lr = problem.exchange, problem.neighbourhood, problem.training, problem.lr
         assert exchange.uploaded_a is not None
-        weights, batches, own = problem.weights, problem.batches, near.own
+        weights, batches = problem.weights, problem.batches
         C = near.gather(exchange.uploaded_h)
-        A, pull = None, []
+        A: Tensor | float = 0.0
+        pull = []
         if self.compensated:
-            A = near.gather(exchange.uploaded_a)
+            A = near.gather(exchange.uploaded_a)[:, None, :]
             pull = [(group.weights["W2"], self._pull(near, group)) for group in exchange.groups]
         K = len(training)
+        own, C = near.own[:, None, None], C[:, None, :]
         W1k, W2k = weights["W1"].repeat(K, 1, 1), weights["W2"].repeat(K, 1, 1)
         x_all = self.table.graph.x[training.sample]
-        onehot_all = F.one_hot(training.label, weights["W2"].shape[0]).to(x_all.dtype)
         clients = torch.arange(K, device=x_all.device)[:, None]
 
-        x, onehot, weight = x_all, onehot_all, batches.weight[0]
+        x, target, weight = x_all, training.target, batches.weight[0]
         for step in range(problem.steps):
             if batches.place is not None:
                 place, weight = batches.place[step], batches.weight[step]
-                x, onehot = x_all[clients, place], onehot_all[clients, place]
+                x, target = x_all[clients, place], training.target[clients, place]
             z = x @ W1k.mT
-            a = torch.relu(z)
-            r = residual(a @ W2k.mT, own, C, onehot, weight)
-            own_r = r * own[:, None, None]
-            delta = (own_r @ W2k).mul_(z > 0)
-            gradient1, gradient2 = delta.mT @ x, own_r.mT @ a
-            if A is not None:
-                mean_r = r.sum(1)
-                gradient2.addcmul_(mean_r[:, :, None], A[:, None, :])
-                for then_W2, T in pull:
-                    gradient1.addcmul_((mean_r @ then_W2)[:, :, None], T)
-            W1k.sub_(gradient1, alpha=lr)
-            W2k.sub_(gradient2, alpha=lr)
-
-        finite = (W1k.sum((1, 2)) + W2k.sum((1, 2))).isfinite()
-        vote = normalised_vote(problem.vote, finite)
-        keep = finite[:, None, None]
-        average = {name: torch.tensordot(vote, torch.where(keep, Wk, 0), 1) for name, Wk in (("W1", W1k), ("W2", W2k))}
-        return LocalResult(average, finite)
+            own_a = torch.relu(z) * own
+            r = residual(torch.baddbmm(C, own_a, W2k.mT), target, weight)
+            delta = torch.ops.aten.threshold_backward(r @ W2k, z, 0) * own
+            mean_r = r.sum(1)
+            W1k.baddbmm_(delta.mT, x, alpha=-lr)
+            W2k.baddbmm_(r.mT, own_a + A, alpha=-lr)
+            for then_W2, T in pull:
+                W1k.addcmul_((mean_r @ then_W2)[:, :, None], T, value=-lr)
+        return W1k, W2k
 
     def _pull(self, near: Neighbourhood, group: UploadGroup) -> Tensor:
         """T_k of the uploads of a group ``[K, m, d]``."""

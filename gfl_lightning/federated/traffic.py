@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from gfl_lightning.federated.options import Estimator, ProtocolName
 from gfl_lightning.models.encoder import Encoder
@@ -76,6 +77,7 @@ class TrafficMeter:
         isolated = hops == 1 and not learnable
         return cls(encoder, hops if learnable else 1, learnable, isolated, estimator != "v1" and not isolated, itemsize)
 
+    @cache  # noqa: B019  # a meter is a small value, alive as long as its federation
     def measure(self, who: Attendance, protocol: ProtocolName) -> Traffic:
         """Bytes of one round under a protocol."""
         encoder = sum(math.prod(shape) for shape in self.encoder.shapes.values())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gfl_lightning.checks import require
 from gfl_lightning.federated.randomness import Stream, generator
@@ -22,14 +23,14 @@ class TrainingSet:
         counts: n_k ``[K]``.
         sample: rows of the sample table ``[K, n]``; places past n_k repeat a sample of the client.
         present: which places hold a sample ``[K, n]``.
-        label: their labels ``[K, n]``.
+        target: their labels as 0/1 vectors ``[K, n, c]``.
     """
 
     clients: Tensor
     counts: Tensor
     sample: Tensor
     present: Tensor
-    label: Tensor
+    target: Tensor
 
     @classmethod
     def of(cls, graph: ClientGraph) -> TrainingSet:
@@ -45,11 +46,12 @@ class TrainingSet:
         )
         ragged = Ragged.of(graph.client[rows])
         sample = rows[ragged.place]
-        return cls(ragged.clients, ragged.counts, sample, ragged.present, graph.y[sample])
+        target = F.one_hot(graph.y[sample], graph.num_classes).to(graph.x.dtype)
+        return cls(ragged.clients, ragged.counts, sample, ragged.present, target)
 
     def take(self, chosen: Tensor) -> TrainingSet:
         """The training set of some of the clients, given by their places in ``clients``."""
-        columns = (self.clients, self.counts, self.sample, self.present, self.label)
+        columns = (self.clients, self.counts, self.sample, self.present, self.target)
         return TrainingSet(*(column[chosen] for column in columns))
 
     def __len__(self) -> int:
@@ -71,10 +73,10 @@ class Batches:
         """The batches of some of the clients."""
         return Batches(None if self.place is None else self.place[:, chosen], self.weight[:, chosen])
 
-    def step_weight(self, step: int, n: int) -> Tensor:
-        """Weight of each of a client's n samples in a local step, ``[K, n]``."""
+    def step_weight(self, step: int, n: int) -> Tensor | None:
+        """Weight of each of a client's n samples in a local step, ``[K, n]``; ``None`` where n = 1, so that it is 1."""
         if self.place is None:
-            return self.weight[0]
+            return self.weight[0] if n > 1 else None
         whole = self.weight.new_zeros(*self.weight.shape[1:-1], n)
         return whole.scatter_add_(1, self.place[step], self.weight[step])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -46,9 +47,16 @@ def normalized_adjacency(graph: ClientGraph, dtype: torch.dtype = torch.float32)
     N = graph.num_clients
     weight = None if graph.edge_weight is None else graph.edge_weight.double()
     index, value = gcn_norm(graph.edge_index, weight, N, add_self_loops=True, dtype=torch.float64)
+    return compressed_rows(torch.sparse_coo_tensor(index, value.to(dtype), (N, N), check_invariants=True).coalesce())
+
+
+def compressed_rows(matrix: Tensor) -> Tensor:
+    """A dense or sparse COO matrix in compressed rows, with the 32-bit indices that CPU kernels want."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-        return torch.sparse_coo_tensor(index, value.to(dtype), (N, N), check_invariants=True).coalesce().to_sparse_csr()
+        csr = matrix.to_sparse_csr()
+        crow, col = csr.crow_indices().int(), csr.col_indices().int()
+        return torch.sparse_csr_tensor(crow, col, csr.values(), csr.shape, check_invariants=True)
 
 
 def hops(P: Tensor, H: Tensor, M: int) -> Tensor:
@@ -75,7 +83,7 @@ class Propagation:
         """N."""
         return self.P.shape[0]
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         """Whether Ã = γ_0 I, so that no client sees another."""
         return not bool(self.gamma[1:].any())

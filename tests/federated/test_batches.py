@@ -18,7 +18,7 @@ def test_training_set_lists_each_clients_own_samples() -> None:
         rows = training.sample[k][training.present[k]]
         assert rows.tolist() == ((graph.client == client) & graph.mask(Split.TRAIN)).nonzero().flatten().tolist()
         assert int(training.counts[k]) == len(rows)
-        assert torch.equal(training.label[k][training.present[k]], graph.y[rows])
+        assert torch.equal(training.target[k][training.present[k]].argmax(1), graph.y[rows])
 
 
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 1000))
@@ -28,7 +28,9 @@ def test_a_pass_meets_every_sample_once(batch_size: int, steps: int, seed: int) 
     batches = draw_batches(training, batch_size, steps, 0, seed, torch.float64)
     n = training.sample.shape[1]
     for k, count in enumerate(training.counts.tolist()):
-        weights = [batches.step_weight(step, n)[k] for step in range(steps)]
+        weights = [
+            (batches.step_weight(step, n) if n > 1 else torch.ones(len(training), 1))[k] for step in range(steps)
+        ]
         per_pass = -(-count // min(batch_size, n))
         for weight in weights:
             assert abs(float(weight.sum()) - 1) < 1e-12

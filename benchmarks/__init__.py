@@ -1,0 +1,1 @@
+"""Speed and memory of a communication round, as ratios within one process."""

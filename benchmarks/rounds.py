@@ -1,0 +1,120 @@
+"""What a round costs beside the loop oracle, beside centralised training, and as clients grow in number."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch_geometric.nn import APPNP
+
+from benchmarks.cases import cora_sized, grown, subcora_sized
+from benchmarks.memory import in_fresh_process, peak_bytes
+from benchmarks.timing import in_turns, seconds
+from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.options import LocalTraining
+from gfl_lightning.graphs.client_graph import ClientGraph, Split
+from gfl_lightning.graphs.synthetic import sc, snc
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from oracle import Client, dense_powers, run_round
+
+
+def our_round(graph: ClientGraph, local: LocalTraining) -> Callable[[], None]:
+    """A program that makes the next round each time it is called."""
+    federation = Federation(graph, local=local)
+    state = federation.start()
+
+    def run() -> None:
+        nonlocal state
+        state, _ = federation.round(state)
+
+    return run
+
+
+def oracle_round(graph: ClientGraph, local: LocalTraining) -> Callable[[], None]:
+    """The first round of the same federation by the loop oracle."""
+    federation = Federation(graph, local=local)
+    clients = [Client(graph, k, federation.encoder) for k in range(graph.num_clients)]
+    gamma = federation.aggregator.gamma
+    A = torch.tensordot(gamma.to(graph.x), dense_powers(graph, len(gamma) - 1), 1)[None]
+    W, training = federation.start().weights, federation.who_trains(0).tolist()
+    everyone, batches = list(range(graph.num_clients)), federation.batches_of(0)
+    return lambda: run_round(clients, A, W, everyone, training, batches, local.lr)
+
+
+def central_step(graph: ClientGraph) -> Callable[[], None]:
+    """One full-batch step of a two-layer MLP and PyG's APPNP, its normalisation cached."""
+    d, c = graph.num_features, graph.num_classes
+    encoder = nn.Sequential(nn.Linear(d, 64, bias=False), nn.ReLU(), nn.Linear(64, c, bias=False))
+    propagate = APPNP(10, 0.1, cached=True)
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+    train = graph.mask(Split.TRAIN)
+
+    def run() -> None:
+        optimizer.zero_grad()
+        logits = propagate(encoder(graph.x), graph.edge_index)
+        nn.functional.cross_entropy(logits[train], graph.y[train]).backward()
+        optimizer.step()
+
+    return run
+
+
+def against_oracle(graph: ClientGraph, local: LocalTraining, repeats: int) -> float:
+    """How many times faster than the loop oracle."""
+    ours, theirs = in_turns(our_round(graph, local), oracle_round(graph, local), repeats, firsts_per_turn=20)
+    return theirs / ours
+
+
+def against_central(graph: ClientGraph, local: LocalTraining) -> float:
+    """Time of a round as a fraction of a centralised step's."""
+    ours, theirs = in_turns(our_round(graph, local), central_step(graph), repeats=60, warm_up=10)
+    return ours / theirs
+
+
+def cora_peak() -> int:
+    """Peak bytes of preparing and running rounds on the Cora-sized case, above the data."""
+    graph = cora_sized()
+
+    def work() -> None:
+        run = our_round(graph, LocalTraining())
+        for _ in range(5):
+            run()
+
+    return peak_bytes(work)
+
+
+def growth(N: int) -> tuple[float, int]:
+    """Median seconds of a round and peak bytes, data included, with N clients."""
+    timings: list[float] = []
+
+    def work() -> None:
+        run = our_round(grown(N), LocalTraining())
+        run()
+        timings.extend(seconds(run) for _ in range(7))
+
+    peak = peak_bytes(work)
+    return sorted(timings)[len(timings) // 2], peak
+
+
+def measure() -> dict[str, float]:
+    """Every figure of the method's rounds."""
+    local = LocalTraining()
+    figures = {
+        "subcora_vs_oracle": against_oracle(subcora_sized(), local, 2),
+        "subcora_vs_central": against_central(subcora_sized(), local),
+        "cora_vs_central": against_central(cora_sized(), local),
+        "cora_peak_mb": in_fresh_process(cora_peak) / 1e6,
+        "snc_vs_oracle": against_oracle(snc(), LocalTraining(0.2, 10), 2),
+        "sc_vs_oracle": against_oracle(sc(), LocalTraining(0.2, 10, 5), 2),
+    }
+    sizes = (1_000, 10_000, 100_000)
+    time, memory = zip(*(in_fresh_process(growth, N) for N in sizes), strict=True)
+    for N, t, m in zip(sizes, time, memory, strict=True):
+        print(f"growth: {N} clients, {1e3 * t:.1f} ms a round, {m / 1e9:.2f} GB at the peak")
+    figures["growth_time"] = time[2] / time[1] / 10
+    figures["growth_memory"] = memory[2] / memory[1] / 10
+    figures["growth_peak_gb"] = memory[2] / 1e9
+    return figures
