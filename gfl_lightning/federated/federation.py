@@ -12,7 +12,7 @@ from gfl_lightning.checks import require
 from gfl_lightning.federated.averaging import server_step
 from gfl_lightning.federated.dual import DualPath
 from gfl_lightning.federated.evaluation import Evaluator, Metrics
-from gfl_lightning.federated.exchange import exchange
+from gfl_lightning.federated.exchange import Exchange, exchange
 from gfl_lightning.federated.general import GeneralPath
 from gfl_lightning.federated.local import LocalPath, LocalProblem, rescaled
 from gfl_lightning.federated.neighbourhood import Neighbourhood
@@ -136,6 +136,9 @@ class Federation:
             self.encoder, len(self.aggregator.gamma), self.aggregator.learnable, estimator, graph.x.element_size()
         )
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Federation:
+        return self  # it never changes, so a copy may share it
+
     def start(self, weights: Weights | None = None) -> FederationState:
         """The state before the first round, after the exchange at W̄; Glorot weights unless some are given."""
         if weights is None:
@@ -189,13 +192,25 @@ class Federation:
         """Ã_kk h_{k,s}(W̄) + C_k of every sample ``[S, c]``; no pass over the encoder if the exchange just made one."""
         now = self._exchanged(state).exchange
         assert now is not None
-        if "gamma" in state.weights:
-            Z = Propagation(self._near.A.P, state.weights["gamma"]).apply(now.uploaded_h)
+        return self._logits(state.weights, now)
+
+    def logits_of(self, weights: Weights) -> Tensor:
+        """The same for any weights, every client sharing its representation at them."""
+        self._check_weights(weights)
+        return self._logits(weights, exchange(self._table, self.encoder, 0, weights, None, {}))
+
+    def metrics_of(self, weights: Weights) -> dict[str, Metrics]:
+        """Metrics of any weights on each split, every client sharing its representation at them."""
+        return self._evaluator(self.logits_of(weights))
+
+    def _logits(self, weights: Weights, now: Exchange) -> Tensor:
+        if "gamma" in weights:
+            Z = Propagation(self._near.A.P, weights["gamma"]).apply(now.uploaded_h)
         else:
             Z = self._near.everywhere(now.uploaded_h)
         if self._table.one_sample_each and now.everyone_shared:
             return Z
-        own = self._hop_diagonals @ state.weights["gamma"] if "gamma" in state.weights else self._near.everyones_own
+        own = self._hop_diagonals @ weights["gamma"] if "gamma" in weights else self._near.everyones_own
         client = self.graph.client
         return Z[client] + own[client, None] * (now.h - now.uploaded_h[client])
 

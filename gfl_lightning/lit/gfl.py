@@ -1,0 +1,209 @@
+"""GFL-APPNP and its relatives as a LightningModule."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from gfl_lightning.checks import require
+from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.options import (
+    Estimator,
+    LocalTraining,
+    Participation,
+    Path,
+    ProtocolName,
+    Server,
+    require_choice,
+)
+from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.federated.state import FederationState
+from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.lit.round_module import RoundModule, RoundResult
+from gfl_lightning.models.aggregator import APPNP, SGC, Aggregator, Identity, LearnablePolynomial
+from gfl_lightning.models.encoder import Encoder, Weights
+
+
+class GFL(RoundModule):
+    """Graph federated learning with hidden representation sharing; the defaults are the paper's GFL-APPNP.
+
+    Args:
+        num_features: d, linked to the data.
+        num_classes: c, linked to the data.
+        hidden: widths of the encoder's hidden layers.
+        activation: the encoder's activation.
+        bias: whether the encoder's layers have a bias.
+        aggregator: ``appnp``, ``sgc`` (P^M), ``identity`` (plain federated learning; FedMLP) or ``learnable``.
+        alpha: APPNP's teleport probability, also where a learnable aggregator starts.
+        M: propagation steps.
+        estimator: ``compensated``, ``v1`` (no ∇C_k) or ``exact`` (a research oracle).
+        lr: η of the clients.
+        local_steps: I, local updates between two exchanges.
+        batch_size: samples per update and client; none means all.
+        momentum: the clients' momentum within a round.
+        weight_decay: the clients' weight decay.
+        proximal: FedProx's μ.
+        train_participation: fraction (float) or number (int) of the training clients that train in a round.
+        share_participation: fraction or number of all clients that share their representation in a round.
+        weighting: ``uniform`` average over clients, or by ``samples``.
+        server_optimizer: ``average``, ``momentum`` or ``adam`` (FedAdam).
+        server_lr: the server's rate, for momentum and adam.
+        server_momentum: its momentum, or β₁.
+        server_beta2: its β₂.
+        server_tau: FedAdam's τ.
+        protocol: ``jacobian`` (the paper) or ``gram``: what is sent, not what is computed.
+        path: ``auto``, ``dual``, ``primal`` or ``general``: how it is computed, not what comes out.
+        seed: of the initial weights, batches and participation.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        hidden: list[int] = [64],  # noqa: B006  # read only
+        activation: str = "relu",
+        bias: bool = False,
+        aggregator: Literal["appnp", "sgc", "identity", "learnable"] = "appnp",
+        alpha: float = 0.1,
+        M: int = 10,
+        estimator: Estimator = "compensated",
+        lr: float = 0.5,
+        local_steps: int = 10,
+        batch_size: int | None = None,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        proximal: float = 0.0,
+        train_participation: float | int = 1.0,
+        share_participation: float | int = 1.0,
+        weighting: Literal["uniform", "samples"] = "uniform",
+        server_optimizer: Literal["average", "momentum", "adam"] = "average",
+        server_lr: float = 1.0,
+        server_momentum: float = 0.9,
+        server_beta2: float = 0.99,
+        server_tau: float = 1e-3,
+        protocol: ProtocolName = "jacobian",
+        path: Path = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(lr)
+        self.save_hyperparameters()
+        require(seed >= 0, "seed", "be at least 0", seed)
+        self.encoder = Encoder(num_features, num_classes, tuple(hidden), activation, bias)
+        self.aggregator = _aggregator(aggregator, alpha, M)
+        self.estimator: Estimator = estimator
+        self.local = LocalTraining(lr, local_steps, batch_size, momentum, weight_decay, proximal)
+        self.participation = Participation(train_participation, share_participation)
+        self.server = Server(weighting, server_optimizer, server_lr, server_momentum, server_beta2, server_tau)
+        self.protocol: ProtocolName = protocol
+        self.path: Path = path
+        self.seed = seed
+        weights = self.encoder.initial_weights(generator(seed, Stream.WEIGHTS))
+        if self.aggregator.learnable:
+            weights["gamma"] = self.aggregator.gamma.float()
+        for name, weight in weights.items():
+            self.register_parameter(name, nn.Parameter(weight, requires_grad=False))
+        self._federation: Federation | None = None
+        self._state: FederationState | None = None
+
+    @property
+    def federation(self) -> Federation:
+        """The federation on the data at hand."""
+        assert self._federation is not None, "the federation exists once the data are set up"
+        return self._federation
+
+    @property
+    def state(self) -> FederationState:
+        """The federation's state after the last round."""
+        assert self._state is not None, "the state exists once the fit has begun"
+        return self._state
+
+    @property
+    def updates_per_round(self) -> int:
+        """I."""
+        return self.local.steps
+
+    def prepare(self, graph: ClientGraph) -> None:
+        """Build the federation."""
+        self._federation = Federation(
+            graph,
+            self.encoder,
+            self.aggregator,
+            self.estimator,
+            self.local,
+            self.server,
+            self.participation,
+            self.protocol,
+            self.path,
+            self.seed,
+        )
+
+    def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
+        """Start the federation at the parameters, or resume it."""
+        state = self.federation.start({n: w.clone() for n, w in self.current_weights().items()})
+        if saved:
+            state = FederationState(rounds_done, state.weights, **saved)
+        self._state = state
+
+    def progress(self) -> dict[str, Any]:
+        """The state beside W̄: ages of the uploads, the W̄ they come from, and the server's moments."""
+        if self._state is None:
+            return {}
+        state = self._state
+        return {
+            "uploaded_in": state.uploaded_in,
+            "enrolled_in": state.enrolled_in,
+            "history": state.history,
+            "moments": state.moments,
+        }
+
+    def run_round(self, lr: float) -> RoundResult:
+        """One communication round; the parameters become W̄."""
+        self._state, report = self.federation.round(self.state, lr)
+        self._set_parameters(self._state.weights)
+        scalars = {
+            "lr": lr,
+            "clients_trained": report.trained,
+            "clients_shared": report.shared,
+            "clients_skipped": report.skipped,
+            "oldest_upload": report.oldest_upload,
+            "bytes_up": report.traffic.total_up,
+            "bytes_down": report.traffic.total_down,
+            "printed_bytes_up": report.printed_traffic.total_up,
+            "printed_bytes_down": report.printed_traffic.total_down,
+        }
+        return RoundResult(report.metrics, scalars)
+
+    def predict_logits(self) -> Tensor:
+        """Ã_kk h_{k,s} + C_k, every client sharing at the parameters."""
+        return self.federation.logits_of(self.current_weights())
+
+    def evaluate(self) -> dict[str, Metrics]:
+        """Metrics on each split, every client sharing at the parameters."""
+        return self.federation.metrics_of(self.current_weights())
+
+    def _weights_are_the_rounds(self) -> bool:
+        return all(torch.equal(self.get_parameter(name), weight) for name, weight in self.state.weights.items())
+
+    def _snapshot(self) -> Weights:
+        return self.state.weights
+
+    def _set_parameters(self, weights: Weights) -> None:
+        """Copy W̄ into the parameters, which callbacks may overwrite; they take its layout, so that copying is cheap."""
+        for name, weight in weights.items():
+            parameter = self.get_parameter(name)
+            if parameter.stride() == weight.stride():
+                parameter.data.copy_(weight)
+            else:
+                parameter.data = weight.clone()
+
+
+def _aggregator(name: str, alpha: float, M: int) -> Aggregator:
+    require_choice("aggregator", name, ("appnp", "sgc", "identity", "learnable"))
+    if name == "identity":
+        return Identity()
+    if name == "sgc":
+        return SGC(M)
+    return APPNP(alpha, M) if name == "appnp" else LearnablePolynomial(alpha, M)

@@ -1,0 +1,204 @@
+"""The fit loop of communication rounds and the Trainer that installs it: all use of Lightning's protected loops.
+
+A fit is one epoch whose batches are rounds. `global_step` counts rounds; `max_steps`, `max_time`, `limit_train_batches`
+and `fast_dev_run` limit them; a scheduler of either interval steps once a round; a validation event (the hooks that
+`ModelCheckpoint` and `EarlyStopping` act on) comes every `val_check_interval` rounds, after the last one, and reuses
+the metrics that the round computed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import Callback, ProgressBar, TQDMProgressBar
+from pytorch_lightning.loops.fit_loop import _FitLoop
+from pytorch_lightning.trainer import call
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+from gfl_lightning.checks import require
+from gfl_lightning.lit.refusals import refuse_what_rounds_cannot_do
+from gfl_lightning.lit.round_module import RoundModule
+
+BAR_UPDATES = 100
+
+
+class RoundLoop(_FitLoop):
+    """Runs rounds until a limit is reached; one iteration is one round."""
+
+    trainer: Any  # Lightning sets some of its attributes late, unseen by type checkers
+
+    @property
+    def done(self) -> bool:
+        """Whether a limit on rounds is reached, or a callback asked to stop and may."""
+        rounds = self.epoch_loop.global_step
+        limit = min(self.max_batches, math.inf if self.max_steps == -1 else self.max_steps)
+        return rounds >= limit or (self.trainer.should_stop and self._can_stop_early)
+
+    @property
+    def skip(self) -> bool:
+        """Whether there is nothing to run at all."""
+        return self.done
+
+    def setup_data(self) -> None:
+        """Count the rounds: the data are the module's, and a loader would only deliver round numbers."""
+        steps = math.inf if self.max_steps == -1 else self.max_steps
+        limit = self.trainer.limit_train_batches
+        self.max_batches = (
+            min(steps, limit) if isinstance(limit, int) else steps if limit == 1.0 else int(steps * limit)
+        )
+
+    def run(self) -> None:
+        """Rounds, between the hooks of one training epoch."""
+        trainer = self.trainer
+        self.setup_data()
+        if self.skip:
+            return
+        torch.set_grad_enabled(True)
+        self._continue_after_restart()
+        trainer.validating = True
+        self.epoch_loop.val_loop.setup_data()
+        trainer.training = True
+        self.on_run_start()
+        self._hook("on_train_epoch_start")
+        while not self.done:
+            self.advance()
+            if trainer.received_sigterm:
+                raise SIGTERMException
+        trainer._logger_connector.epoch_end_reached()
+        self._hook("on_train_epoch_end")
+        trainer._logger_connector.on_epoch_end()
+        trainer._logger_connector.update_train_epoch_metrics()
+        self._restarting = False
+        self.on_run_end()
+
+    def advance(self) -> None:
+        """One round with its hooks, its metrics, and a validation event if one is due."""
+        trainer, progress, connector = self.trainer, self.epoch_loop.batch_progress, self.trainer._logger_connector
+        module = trainer.lightning_module
+        assert isinstance(module, RoundModule)
+        number = progress.current.ready
+        progress.is_last_batch = number + 1 >= self.max_batches
+        progress.increment_ready()
+        connector.on_batch_start(number)
+        self._hook("on_train_batch_start", number, number)
+        progress.increment_started()
+        output = module.training_step(number, number)
+        self._count_step()
+        progress.increment_processed()
+        self._publish(module.round_metrics)
+        self._hook("on_train_batch_end", output, number, number)
+        connector.on_batch_end()
+        progress.increment_completed()
+        if connector.should_update_logs or trainer.fast_dev_run:
+            self._log({**connector.metrics["log"], **module.round_metrics})
+        self.epoch_loop._batches_that_stepped += 1
+        if self._validation_is_due():
+            self._validate(module)
+
+    def _count_step(self) -> None:
+        """Move `global_step` and the schedulers by one round; the optimizer only carries the clients' rate."""
+        step = self.epoch_loop.automatic_optimization.optim_progress.optimizer.step
+        step.increment_ready()
+        step.increment_completed()
+        if self.trainer.lr_scheduler_configs:
+            self.trainer.optimizers[0].step()
+            for interval in ("step", "epoch"):
+                self.epoch_loop.update_lr_schedulers(interval, update_plateau_schedulers=False)
+
+    def _validation_is_due(self) -> bool:
+        every = self.trainer.val_check_interval
+        return self.done or self.epoch_loop.global_step % (every if isinstance(every, int) else 1) == 0
+
+    def _validate(self, module: RoundModule) -> None:
+        """A validation event: its hooks, around metrics of the module's current weights."""
+        trainer = self.trainer
+        trainer.validating = True
+        connector = trainer._logger_connector
+        first_iteration, connector._first_loop_iter = connector._first_loop_iter, None
+        self._validation_hook("on_validation_start")
+        self._validation_hook("on_validation_epoch_start")
+        self._publish(module.validation_metrics())
+        self._validation_hook("on_validation_epoch_end")
+        self._validation_hook("on_validation_end")
+        connector._first_loop_iter = first_iteration
+        trainer.training = True
+        for interval in ("step", "epoch"):
+            self.epoch_loop.update_lr_schedulers(interval, update_plateau_schedulers=True)
+
+    def _publish(self, metrics: dict[str, float]) -> None:
+        """Make metrics known to callbacks that monitor them and to progress bars."""
+        connector = self.trainer._logger_connector
+        connector._callback_metrics.update({name: torch.tensor(value) for name, value in metrics.items()})
+        if "val_loss" in metrics:
+            connector._progress_bar_metrics["val_loss"] = metrics["val_loss"]
+
+    def _log(self, metrics: dict[str, Any]) -> None:
+        """Hand all metrics of a round to each logger in one call, without forcing it to write."""
+        scalars = {name: float(value) for name, value in metrics.items()}
+        self.trainer._logger_connector._logged_metrics.update(scalars)
+        for logger in self.trainer.loggers:
+            logger.log_metrics(scalars, step=self.epoch_loop._batches_that_stepped)
+
+    def _hook(self, name: str, *arguments: Any) -> None:
+        call._call_callback_hooks(self.trainer, name, *arguments)
+        call._call_lightning_module_hook(self.trainer, name, *arguments)
+
+    def _validation_hook(self, name: str) -> None:
+        """A validation hook for everyone but progress bars, which show rounds and would draw a bar for each event."""
+        module = self.trainer.lightning_module
+        for callback in self.trainer.callbacks:
+            if not isinstance(callback, ProgressBar):
+                getattr(callback, name)(self.trainer, module)
+        call._call_lightning_module_hook(self.trainer, name)
+
+    def _continue_after_restart(self) -> None:
+        """Set all counters of rounds to the one that a checkpoint vouches for."""
+        rounds = self.epoch_loop.global_step
+        progress = self.epoch_loop.batch_progress
+        for count in (progress.current, progress.total):
+            vars(count).update(ready=rounds, started=rounds, processed=rounds, completed=rounds)
+        self.epoch_loop._batches_that_stepped = rounds
+
+
+class FederatedTrainer(Trainer):
+    """A Lightning Trainer whose `fit` runs communication rounds.
+
+    Every argument of ``pytorch_lightning.Trainer`` is accepted; what cannot work with rounds is refused.
+
+    Args:
+        max_steps: number of rounds; -1 leaves it to `max_time` or callbacks.
+        val_check_interval: rounds between two validation events.
+        log_every_n_steps: rounds between two entries in the loggers.
+        **kwargs: as in ``pytorch_lightning.Trainer``.
+    """
+
+    def __init__(
+        self, *, max_steps: int = 300, val_check_interval: int = 10, log_every_n_steps: int = 1, **kwargs: Any
+    ) -> None:
+        refuse_what_rounds_cannot_do(kwargs)
+        require(max_steps >= -1 and max_steps != 0, "max_steps", "be at least 1, or -1 for no limit", max_steps)
+        require(
+            isinstance(val_check_interval, int) and val_check_interval >= 1,
+            "val_check_interval",
+            "be a number of rounds of at least 1",
+            val_check_interval,
+        )
+        callbacks = kwargs.pop("callbacks", None) or []
+        callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+        if kwargs.get("enable_progress_bar") is not False and not any(isinstance(c, ProgressBar) for c in callbacks):
+            callbacks.append(TQDMProgressBar(refresh_rate=max(1, max_steps // BAR_UPDATES)))
+        super().__init__(
+            max_steps=max_steps,
+            max_epochs=-1,
+            val_check_interval=val_check_interval,
+            log_every_n_steps=log_every_n_steps,
+            num_sanity_val_steps=0,
+            callbacks=callbacks,
+            **kwargs,
+        )
+        loop = RoundLoop(self, max_epochs=-1)
+        loop.epoch_loop = self.fit_loop.epoch_loop
+        self.fit_loop = loop
