@@ -1,9 +1,34 @@
-"""``python -m gfl_lightning``: for now, a summary of the synthetic DNC data set."""
+"""The command line. What needs no torch is answered without importing it."""
 
-from gfl_lightning.graphs.synthetic import dnc
-from gfl_lightning.theory.connectivity import connectivity
+import sys
 
-graph = dnc()
-print(graph)
-print(f"whole graph: {connectivity(graph)}")
-print(f"training clients: {connectivity(graph, graph.training_clients)}")
+USAGE = """usage: python -m gfl_lightning COMMAND [--config FILE] [options]
+
+Graph federated learning with hidden representation sharing (GFL-APPNP) on PyTorch Lightning.
+
+commands:
+  fit        train in communication rounds, test the best model, write summary.json
+  validate   metrics of a checkpoint on the validation samples
+  test       metrics of a checkpoint on the test samples
+  predict    write predictions.csv: class probabilities of every sample
+
+  python -m gfl_lightning fit --config configs/dnc_synthetic.yaml
+  python -m gfl_lightning fit --print_config          every option with its default
+  python -m gfl_lightning fit --model.help GFL        options of a model (GFL, Central, LocalMLPs)
+  python -m gfl_lightning fit --data.help DNC         options of a data set (SNC, SC, SubCora, Planetoid, …)
+  python -m gfl_lightning COMMAND --help              options of the trainer
+"""
+
+
+def main() -> None:
+    """Answer a call for help, or run a command."""
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(USAGE, end="")
+        return
+    from gfl_lightning.lit import cli  # noqa: PLC0415  # seconds of imports that help does not need
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

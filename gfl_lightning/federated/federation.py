@@ -33,7 +33,7 @@ from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter
 from gfl_lightning.federated.training_set import Batches, TrainingSet, draw_batches
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.graphs.propagation import Propagation, hops, propagation
+from gfl_lightning.graphs.propagation import hops, propagation
 from gfl_lightning.models.aggregator import APPNP, Aggregator
 from gfl_lightning.models.encoder import Encoder, Weights
 
@@ -63,6 +63,21 @@ class RoundReport:
     never_shared: int
     traffic: Traffic
     printed_traffic: Traffic
+
+
+@dataclass(frozen=True, eq=False)
+class ClientModels:
+    """Models of K clients after their local steps, before the average.
+
+    Args:
+        clients: the clients that trained and whose update is finite ``[K]``.
+        vote: weight of each in the average ``[K]``, summing to 1.
+        weights: their W_k by name, stacked ``[K, …]``.
+    """
+
+    clients: Tensor
+    vote: Tensor
+    weights: Weights
 
 
 class Federation:
@@ -153,36 +168,37 @@ class Federation:
     def round(self, state: FederationState, lr: float | None = None) -> tuple[FederationState, RoundReport]:
         """One communication round; ``lr`` replaces the clients' rate for this round."""
         state = self._exchanged(state)
-        assert state.exchange is not None
-        chosen = self._draw(Stream.TRAINING_CLIENTS, state.round, self.participation.train, len(self._training))
-        training, near = self._training, self._near
-        batches = self._draw_batches(state.round)
-        if chosen is not None:
-            training, near, batches = training.take(chosen), near.take(chosen), batches.take(chosen)
-        result = self._local_path(
-            LocalProblem(
-                weights=state.weights,
-                exchange=state.exchange,
-                neighbourhood=near,
-                training=training,
-                batches=batches,
-                chosen=chosen,
-                vote=self._vote if chosen is None else rescaled(self._vote[chosen]),
-                lr=self.local.lr if lr is None else lr,
-                steps=self.local.steps,
-            )
-        )
-        if result.skipped == len(training):
+        problem = self._local_problem(state, lr)
+        result = self._local_path(problem)
+        if result.skipped == len(problem.training):
             raise DivergedError(
-                f"lr must be small enough for finite updates, got {self.local.lr if lr is None else lr}: in round "
-                f"{state.round + 1} the update of every training client became non-finite.",
+                f"lr must be small enough for finite updates, got {problem.lr}: in round {state.round + 1} the update "
+                "of every training client became non-finite.",
                 state,
             )
         weights, moments = server_step(self.server, state.weights, result.average, state.moments)
         history = state.history if self._full_sharing else {**state.history, state.round: state.weights}
         uploads = (state.uploaded_in, state.enrolled_in, history)
         after = self._exchanged(FederationState(state.round + 1, weights, *uploads, moments))
-        return after, self._report(state, after, training.clients, result.skipped)
+        return after, self._report(state, after, problem.training.clients, result.skipped)
+
+    def client_models(self, state: FederationState, lr: float | None = None) -> ClientModels:
+        """The clients' W_k in the round that starts from a state, in K times the memory of W.
+
+        The general path forms them anyway. The others never do; there W_k is the average over client k alone, so that
+        all of them cost K passes of one client each.
+        """
+        problem, path = self._local_problem(self._exchanged(state), lr), self._local_path
+        if isinstance(path, GeneralPath):
+            stacked = path.models(problem)
+            finite = torch.stack([W.flatten(1).isfinite().all(1) for W in stacked.values()]).all(0)
+        else:
+            places = torch.arange(len(problem.training), device=problem.vote.device)
+            alone = [path(_restricted(problem, place)) for place in places.split(1)]
+            stacked = {name: torch.stack([one.average[name] for one in alone]) for name in problem.weights}
+            finite = torch.tensor([not one.skipped for one in alone], device=places.device)
+        kept = {name: W[finite] for name, W in stacked.items()}
+        return ClientModels(problem.training.clients[finite], rescaled(problem.vote[finite]), kept)
 
     def evaluate(self, state: FederationState) -> dict[str, Metrics]:
         """Metrics of W̄ on each split."""
@@ -195,7 +211,7 @@ class Federation:
         return self._logits(state.weights, now)
 
     def logits_of(self, weights: Weights) -> Tensor:
-        """The same for any weights, every client sharing its representation at them."""
+        """The same for any weights, every client sharing its representation at them; differentiable in the weights."""
         self._check_weights(weights)
         return self._logits(weights, exchange(self._table, self.encoder, 0, weights, None, {}))
 
@@ -205,7 +221,8 @@ class Federation:
 
     def _logits(self, weights: Weights, now: Exchange) -> Tensor:
         if "gamma" in weights:
-            Z = Propagation(self._near.A.P, weights["gamma"]).apply(now.uploaded_h)
+            gamma = weights["gamma"]
+            Z = torch.tensordot(gamma, hops(self._near.A.P, now.uploaded_h, len(gamma) - 1), 1)
         else:
             Z = self._near.everywhere(now.uploaded_h)
         if self._table.one_sample_each and now.everyone_shared:
@@ -234,6 +251,23 @@ class Federation:
             else:
                 of[client] = [p[k][w[k] > 0] for p, w in zip(drawn.place, drawn.weight, strict=True)]
         return of
+
+    def _local_problem(self, state: FederationState, lr: float | None) -> LocalProblem:
+        """What the clients that train in a round start from, after the exchange."""
+        assert state.exchange is not None
+        everyone = LocalProblem(
+            weights=state.weights,
+            exchange=state.exchange,
+            neighbourhood=self._near,
+            training=self._training,
+            batches=self._draw_batches(state.round),
+            chosen=None,
+            vote=self._vote,
+            lr=self.local.lr if lr is None else lr,
+            steps=self.local.steps,
+        )
+        chosen = self._draw(Stream.TRAINING_CLIENTS, state.round, self.participation.train, len(self._training))
+        return everyone if chosen is None else _restricted(everyone, chosen)
 
     def _draw_batches(self, round_number: int) -> Batches:
         first = round_number * self.local.steps
@@ -358,3 +392,15 @@ class Federation:
         require(found == shapes, "weights", f"have the shapes {shapes}", found)
         bad = [name for name, weight in weights.items() if not bool(torch.isfinite(weight).all())]
         require(not bad, "weights", "be finite", f"non-finite entries in {', '.join(bad)}")
+
+
+def _restricted(problem: LocalProblem, places: Tensor) -> LocalProblem:
+    """The problem of some of its clients, given by their places."""
+    return replace(
+        problem,
+        neighbourhood=problem.neighbourhood.take(places),
+        training=problem.training.take(places),
+        batches=problem.batches.take(places),
+        chosen=places if problem.chosen is None else problem.chosen[places],
+        vote=rescaled(problem.vote[places]),
+    )

@@ -71,10 +71,9 @@ class GeneralPath:
 
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """Train a chunk of clients at a time and add up their votes."""
-        places = torch.arange(len(problem.training), device=problem.vote.device)
         total = {name: torch.zeros_like(weight) for name, weight in problem.weights.items()}
         votes, skipped = problem.vote.new_zeros(()), 0
-        for part in places.split(self._clients_at_once(problem)):
+        for part in self._parts(problem):
             Wk = self._train(problem, part)
             left_out, vote, kept = finite_only(problem.vote[part], *Wk.values())
             skipped += left_out
@@ -83,6 +82,11 @@ class GeneralPath:
                 total[name] += weighted_sum(vote, W)
         votes.clamp_min_(torch.finfo(votes.dtype).tiny)
         return LocalResult({name: weight / votes for name, weight in total.items()}, skipped)
+
+    def models(self, problem: LocalProblem) -> Weights:
+        """The weights of all clients after their local steps, stacked ``[K, …]``."""
+        chunks = [self._train(problem, part) for part in self._parts(problem)]
+        return {name: torch.cat([Wk[name] for Wk in chunks]) for name in problem.weights}
 
     def _train(self, problem: LocalProblem, part: Tensor) -> Weights:
         """The I local steps of the clients at some places: their weights, stacked."""
@@ -159,11 +163,12 @@ class GeneralPath:
     def _weight_bytes(self) -> int:
         return sum(math.prod(shape) for shape in self.encoder.shapes.values()) * self.table.graph.x.element_size()
 
-    def _clients_at_once(self, problem: LocalProblem) -> int:
-        """How many clients' working memory fits into a chunk."""
+    def _parts(self, problem: LocalProblem) -> tuple[Tensor, ...]:
+        """Places of the clients, as many at a time as have their working memory in a chunk."""
         each = 6 * self._weight_bytes
         if self.estimator == "compensated":
             each += self.own.shape[1] * self.encoder.num_classes * self._weight_bytes
         widest = sum((self.encoder.num_features, *self.encoder.hidden, self.encoder.num_classes))
         samples = problem.batches.weight.shape[2] + len(self.table.shared) * (self.estimator == "exact")
-        return max(1, CHUNK_BYTES // (each + 3 * samples * widest * self.table.graph.x.element_size()))
+        size = max(1, CHUNK_BYTES // (each + 3 * samples * widest * self.table.graph.x.element_size()))
+        return torch.arange(len(problem.training), device=problem.vote.device).split(size)

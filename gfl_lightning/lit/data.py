@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 
 from pytorch_lightning import LightningDataModule
 
@@ -15,21 +15,29 @@ class ClientGraphData(LightningDataModule):
     """A client graph, made once when first asked for.
 
     Rounds take their samples from :attr:`graph`; the loaders only tell Lightning that there is one batch, everything.
+
+    Args:
+        make: makes or reads the graph.
     """
 
-    @abstractmethod
-    def load(self) -> ClientGraph:
-        """Make or read the graph."""
+    def __init__(self, make: Callable[[], ClientGraph]) -> None:
+        super().__init__()
+        self._make = make
 
     @cached_property
     def graph(self) -> ClientGraph:
         """The client graph."""
-        return self.load()
+        return self._make()
 
     @property
     def num_features(self) -> int:
         """d."""
         return self.graph.num_features
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return self.graph.num_clients
 
     @property
     def num_classes(self) -> int:
@@ -80,12 +88,7 @@ class DNC(ClientGraphData):
         graph_seed: int = 0,
         repetition: int = 0,
     ) -> None:
-        super().__init__()
-        self.save_hyperparameters()
-
-    def load(self) -> ClientGraph:
-        """Draw it."""
-        return synthetic.dnc(**self.hparams)
+        super().__init__(partial(synthetic.dnc, num_clients, num_features, degree, lam, mu, graph_seed, repetition))
 
 
 class SNC(ClientGraphData):
@@ -113,12 +116,11 @@ class SNC(ClientGraphData):
         graph_seed: int = 0,
         repetition: int = 0,
     ) -> None:
-        super().__init__()
-        self.save_hyperparameters()
-
-    def load(self) -> ClientGraph:
-        """Draw it."""
-        return synthetic.snc(**self.hparams)
+        super().__init__(
+            partial(
+                synthetic.snc, num_clients, num_features, degree, lam, mu, samples_per_client, graph_seed, repetition
+            )
+        )
 
 
 class SC(ClientGraphData):
@@ -150,12 +152,21 @@ class SC(ClientGraphData):
         graph_seed: int = 0,
         repetition: int = 0,
     ) -> None:
-        super().__init__()
-        self.save_hyperparameters()
-
-    def load(self) -> ClientGraph:
-        """Draw it."""
-        return synthetic.sc(**self.hparams)
+        super().__init__(
+            partial(
+                synthetic.sc,
+                num_clients,
+                num_features,
+                degree,
+                lam,
+                mu,
+                train_samples,
+                val_samples,
+                test_samples,
+                graph_seed,
+                repetition,
+            )
+        )
 
 
 class SubCora(ClientGraphData):
@@ -169,12 +180,7 @@ class SubCora(ClientGraphData):
     """
 
     def __init__(self, repetition: int = 0, seed: int = 0, root: str | None = None, cache: str | None = None) -> None:
-        super().__init__()
-        self.save_hyperparameters()
-
-    def load(self) -> ClientGraph:
-        """Find the piece, or read it from the cache."""
-        return subcora.subcora(**self.hparams)
+        super().__init__(partial(subcora.subcora, repetition, seed, None, root, cache))
 
 
 class Planetoid(ClientGraphData):
@@ -186,13 +192,7 @@ class Planetoid(ClientGraphData):
     """
 
     def __init__(self, name: str = "Cora", root: str | None = None) -> None:
-        super().__init__()
-        self.save_hyperparameters(ignore=["name"])
-        self.dataset = name
-
-    def load(self) -> ClientGraph:
-        """Read it, downloading what is missing."""
-        return planetoid.planetoid(self.dataset, self.hparams["root"])
+        super().__init__(partial(planetoid.planetoid, name, root))
 
 
 class KarateClub(ClientGraphData):
@@ -203,9 +203,4 @@ class KarateClub(ClientGraphData):
     """
 
     def __init__(self, seed: int = 0) -> None:
-        super().__init__()
-        self.save_hyperparameters()
-
-    def load(self) -> ClientGraph:
-        """Read it from PyG."""
-        return karate.karate(**self.hparams)
+        super().__init__(partial(karate.karate, seed))

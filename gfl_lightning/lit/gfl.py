@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor, nn
 
 from gfl_lightning.checks import require
@@ -57,6 +58,7 @@ class GFL(RoundModule):
         protocol: ``jacobian`` (the paper) or ``gram``: what is sent, not what is computed.
         path: ``auto``, ``dual``, ``primal`` or ``general``: how it is computed, not what comes out.
         seed: of the initial weights, batches and participation.
+        lr_scheduler: makes a torch scheduler of η, which steps once a round.
     """
 
     def __init__(
@@ -87,9 +89,10 @@ class GFL(RoundModule):
         protocol: ProtocolName = "jacobian",
         path: Path = "auto",
         seed: int = 0,
+        lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        super().__init__(lr)
-        self.save_hyperparameters()
+        super().__init__(lr, lr_scheduler)
+        self.save_hyperparameters(ignore=["lr_scheduler"])
         require(seed >= 0, "seed", "be at least 0", seed)
         self.encoder = Encoder(num_features, num_classes, tuple(hidden), activation, bias)
         self.aggregator = _aggregator(aggregator, alpha, M)

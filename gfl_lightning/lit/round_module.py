@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule
+from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor
 
 from gfl_lightning.checks import require
@@ -43,16 +44,19 @@ class RoundModule(LightningModule):
 
     Args:
         lr: η.
+        lr_scheduler: makes a torch scheduler of η from the carrier; it steps once a round.
     """
 
-    def __init__(self, lr: float) -> None:
+    def __init__(self, lr: float, lr_scheduler: LRSchedulerCallable | None = None) -> None:
         super().__init__()
         require(0 < lr < math.inf, "lr", "be positive and finite", lr)
         self.lr = lr
+        self._lr_scheduler = lr_scheduler
         self.best = Best()
         self.round_metrics: dict[str, float] = {}
         self.totals: dict[str, float] = {}
         self.seconds = 0.0
+        self._prepared_for: tuple[torch.device, torch.dtype] | None = None
 
     @property
     def updates_per_round(self) -> int:
@@ -98,11 +102,28 @@ class RoundModule(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Lightning's hook: refuse unfit data before anything long begins."""
-        self.prepare(self.graph)
+        self._prepare_where_the_parameters_are()
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The carrier of the clients' rate."""
-        return torch.optim.SGD(self.parameters(), lr=self.lr)
+    def on_fit_start(self) -> None:
+        """Lightning's hook, after the module was moved to its device and precision."""
+        self._prepare_where_the_parameters_are()
+
+    on_validation_start = on_test_start = on_predict_start = on_fit_start
+
+    def _prepare_where_the_parameters_are(self) -> None:
+        parameter = next(self.parameters())
+        place = (parameter.device, parameter.dtype)
+        if self._prepared_for != place:
+            self.prepare(self.graph)
+            self._prepared_for = place
+
+    def configure_optimizers(self) -> Any:
+        """The carrier of the clients' rate, and its scheduler."""
+        optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
+        if self._lr_scheduler is None:
+            return optimizer
+        schedule = {"scheduler": self._lr_scheduler(optimizer), "interval": "step", "monitor": "val_loss"}
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def on_train_start(self) -> None:
         """Begin, or go on from what a checkpoint brought."""

@@ -22,7 +22,7 @@ from gfl_lightning.checks import require
 from gfl_lightning.lit.refusals import refuse_what_rounds_cannot_do
 from gfl_lightning.lit.round_module import RoundModule
 
-BAR_UPDATES = 100
+BAR_UPDATES = 50
 
 
 class RoundLoop(_FitLoop):
@@ -90,10 +90,14 @@ class RoundLoop(_FitLoop):
         progress.increment_processed()
         self._publish(module.round_metrics)
         self._hook("on_train_batch_end", output, number, number)
-        connector.on_batch_end()
+        logged_by_others = self.epoch_loop._results
+        if logged_by_others:
+            connector.on_batch_end()
         progress.increment_completed()
         if connector.should_update_logs or trainer.fast_dev_run:
-            self._log({**connector.metrics["log"], **module.round_metrics})
+            self._log(
+                {**connector.metrics["log"], **module.round_metrics} if logged_by_others else module.round_metrics
+            )
         self.epoch_loop._batches_that_stepped += 1
         if self._validation_is_due():
             self._validate(module)
@@ -131,7 +135,8 @@ class RoundLoop(_FitLoop):
     def _publish(self, metrics: dict[str, float]) -> None:
         """Make metrics known to callbacks that monitor them and to progress bars."""
         connector = self.trainer._logger_connector
-        connector._callback_metrics.update({name: torch.tensor(value) for name, value in metrics.items()})
+        values = torch.tensor(list(metrics.values()), dtype=torch.float64)
+        connector._callback_metrics.update(zip(metrics, values.unbind(), strict=True))
         if "val_loss" in metrics:
             connector._progress_bar_metrics["val_loss"] = metrics["val_loss"]
 

@@ -1,0 +1,149 @@
+"""``python -m gfl_lightning fit|validate|test|predict --config FILE``: LightningCLI on rounds."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
+
+from gfl_lightning.checks import InputError, require
+from gfl_lightning.federated.federation import DivergedError
+from gfl_lightning.lit.central import Central
+from gfl_lightning.lit.data import DNC, ClientGraphData
+from gfl_lightning.lit.gfl import GFL
+from gfl_lightning.lit.local_mlps import LocalMLPs
+from gfl_lightning.lit.round_module import RoundModule
+from gfl_lightning.lit.rounds import FederatedTrainer
+from gfl_lightning.lit.summary import render, summarise, write_summary
+
+MODELS = (GFL, Central, LocalMLPs)
+EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_INTERRUPTED, EXIT_TERMINATED = 2, 3, 130, 143
+
+
+class RoundsCLI(LightningCLI):
+    """LightningCLI whose `fit` ends by testing the best model and summing up, also when it is interrupted."""
+
+    model: RoundModule
+    datamodule: ClientGraphData
+    trainer: FederatedTrainer
+
+    def __init__(self, args: list[str] | None = None) -> None:
+        super().__init__(
+            model_class=RoundModule,
+            datamodule_class=ClientGraphData,
+            trainer_class=FederatedTrainer,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            auto_configure_optimizers=False,
+            seed_everything_default=False,
+            save_config_kwargs={"overwrite": True},
+            trainer_defaults={
+                "logger": {
+                    "class_path": "pytorch_lightning.loggers.CSVLogger",
+                    "init_args": {"save_dir": "runs", "name": "gfl"},
+                },
+                "callbacks": [
+                    ModelCheckpoint(monitor="val_loss"),
+                    ModelCheckpoint(filename="last", every_n_train_steps=50, enable_version_counter=False),
+                ],
+                "enable_model_summary": False,
+            },
+            args=args,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Defaults of model and data, and what the model learns from the data."""
+        parser.set_defaults({"model": {"class_path": _path(GFL)}, "data": {"class_path": _path(DNC)}})
+        for name in ("num_features", "num_classes"):
+            parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """The four things to do with a model."""
+        return {name: keys for name, keys in LightningCLI.subcommands().items() if name != "tune"}
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.trainer.log_dir or self.trainer.default_root_dir)
+
+    def before_instantiate_classes(self) -> None:
+        """Refuse a checkpoint that is not there before anything else is made."""
+        path = self.config[self.config.subcommand].get("ckpt_path")
+        known = path in (None, "best", "last") or Path(str(path)).is_file()
+        require(known, "ckpt_path", "name a checkpoint file, or be best or last", path)
+
+    def fit(self, model: RoundModule, **options: Any) -> None:
+        """Train, test the best model, sum up."""
+        try:
+            self.trainer.fit(model, **options)
+        except SystemExit as stop:
+            self._sum_up("interrupted")
+            sys.exit(EXIT_TERMINATED if isinstance(stop, SIGTERMException) else EXIT_INTERRUPTED)
+        except DivergedError as stop:
+            self._sum_up("diverged")
+            print(f"error: {stop}", file=sys.stderr)
+            sys.exit(EXIT_DIVERGED)
+        self._sum_up("finished")
+
+    def predict(self, model: RoundModule, **options: Any) -> None:
+        """Write the class probabilities of every sample to ``predictions.csv``."""
+        (probability,) = self.trainer.predict(model, **options)
+        file = self.folder / "predictions.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        client = self.datamodule.graph.client.tolist()
+        with file.open("w", newline="") as stream:
+            table = csv.writer(stream)
+            table.writerow(["sample", "client", "predicted", *(f"p{c}" for c in range(probability.shape[1]))])
+            for sample, (owner, row) in enumerate(zip(client, probability.tolist(), strict=True)):
+                table.writerow([sample, owner, row.index(max(row)), *(f"{p:.6f}" for p in row)])
+        print(f"predictions of {len(client)} samples: {file}")
+
+    def _sum_up(self, status: str) -> None:
+        """Test the best model, keep it, and write and print the summary; nothing if no round was made."""
+        if self.trainer.global_step == 0:
+            return
+        if status == "finished" and not self.trainer.fast_dev_run:
+            self.trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
+        self.model.use_best()
+        test = self.model.evaluate()["test"]
+        summary = summarise(self.trainer, self.model, test, status)
+        if not self.trainer.fast_dev_run:
+            for logger in self.trainer.loggers:
+                logger.log_metrics({"test_loss": test.loss, "test_accuracy": test.accuracy}, self.trainer.global_step)
+                logger.finalize("success")
+            self.trainer.save_checkpoint(self.folder / "best.ckpt", weights_only=True)
+            write_summary(self.folder, summary)
+        print(render(summary, self.folder))
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run, and turn a user's mistake into one sentence and exit code 2."""
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
+    try:
+        RoundsCLI(args)
+    except Exception as error:
+        mistake = _mistake_behind(error)
+        if mistake is None:
+            raise
+        print(f"error: {mistake}", file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT)
+
+
+def _mistake_behind(error: BaseException | None) -> BaseException | None:
+    """The user's mistake that an error reports or was raised from: parsers wrap what constructors refuse."""
+    while error is not None and not isinstance(error, (InputError, MisconfigurationException)):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,168 @@
+"""Figures of a fit, as matplotlib figures that belong to no window: what they show comes in, a Figure comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, diags
+from scipy.spatial.distance import cdist
+from torch import Tensor
+
+from gfl_lightning.checks import require
+from gfl_lightning.graphs.adjacency import adjacency_matrix
+from gfl_lightning.graphs.client_graph import ClientGraph, Split
+
+Positions = NDArray[np.float64]
+
+BLUE, VERMILLION, GREEN, ORANGE, PURPLE = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7"  # Okabe and Ito
+LINES = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE)
+GREY, FAINT = "#8C8C8C", "#C4C4C4"
+STYLE: dict[Any, Any] = {
+    "figure.dpi": 150,
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+}
+EDGES_UP_TO = 1500
+SMOOTHING_STEPS = 100
+FORCE_STEPS = 120
+GRAVITY = 1.0
+REPELLING = 300
+
+
+def loss_curves(rounds: Sequence[int], curves: Mapping[str, Sequence[float]], best_round: int | None = None) -> Figure:
+    """Cross-entropy against rounds, one line for each name in ``curves``; ``best_round`` is marked."""
+    for name, values in curves.items():
+        require(
+            len(values) == len(rounds), f"curves[{name!r}]", f"hold one loss per round ({len(rounds)})", len(values)
+        )
+    require(len(curves) <= len(LINES), "curves", f"be at most {len(LINES)}, one for each colour", len(curves))
+    with rc_context(STYLE):
+        figure, axes = _canvas(6.4, 4.0)
+        marker = "o" if len(rounds) == 1 else None
+        for colour, (name, values) in zip(LINES, curves.items(), strict=False):
+            axes.plot(rounds, values, color=colour, label=name, marker=marker)
+        if best_round is not None:
+            axes.axvline(best_round, color=GREY, linestyle="--", linewidth=1, label=f"best round ({best_round})")
+        axes.set(xlabel="round", ylabel="loss (cross-entropy)", title="Loss after each round")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend()
+    return figure
+
+
+def client_graph(graph: ClientGraph, correct: Tensor) -> Figure:
+    """The graph of clients, coloured by the share of its test samples that each has right, ``correct [N]``.
+
+    Clients with ``nan`` have no test sample and are grey. Edges are drawn for up to 1500 clients.
+    """
+    N = graph.num_clients
+    require(correct.shape == (N,), "correct", f"have one entry per client ({N})", list(correct.shape))
+    share, place = correct.detach().double().cpu().numpy(), layout(graph)
+    with rc_context(STYLE):
+        figure, axes = _canvas(6.4, 5.6)
+        axes.set_axis_off()
+        axes.set_aspect("equal")
+        if N <= EDGES_UP_TO:
+            source, target = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].cpu().numpy()
+            ends = np.stack([place[source], place[target]], 1)
+            axes.add_collection(LineCollection(list(ends), colors=FAINT, linewidths=0.5, zorder=1))
+        size, rim = float(np.clip(9000 / N, 5, 90)), 0.5 * (N <= EDGES_UP_TO)
+        known = ~np.isnan(share)
+        if not known.all():
+            _points(axes, place[~known], size, color=FAINT, linewidths=0, label=f"no test sample ({N - known.sum()})")
+        if np.isin(share[known], (0, 1)).all():
+            for value, colour, mark, name in ((1, BLUE, "o", "right"), (0, VERMILLION, "X", "wrong")):
+                style = {"color": colour, "marker": mark, "edgecolors": "white", "linewidths": rim}
+                here = place[share == value]
+                _points(axes, here, size * (1 if value else 1.4), label=f"{name} ({len(here)})", **style)
+        else:
+            style = {"c": share[known], "cmap": "cividis", "edgecolors": "white", "linewidths": rim}
+            points = _points(axes, place[known], size, **style)
+            figure.colorbar(points, ax=axes, label="share of a client's test samples that are right", shrink=0.7)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, markerscale=max(1, (30 / size) ** 0.5))
+        axes.set_title("Clients by their test predictions")
+    return figure
+
+
+def share_correct(graph: ClientGraph, logits: Tensor, part: Split = Split.TEST) -> Tensor:
+    """Share of each client's samples of a split that the logits ``[S, c]`` predict, ``[N]``; nan where it has none."""
+    rows = graph.mask(part)
+    right = logits[rows].argmax(1).eq(graph.y[rows]).double()
+    total = torch.bincount(graph.client[rows], right, minlength=graph.num_clients)
+    return total / graph.counts(rows)
+
+
+def layout(graph: ClientGraph) -> Positions:
+    """Places for the clients ``[N, 2]``: two smooth directions of the graph, then springs; always the same ones."""
+    A = adjacency_matrix(graph.edge_index.cpu().numpy(), graph.num_clients)
+    draw = np.random.default_rng(0)
+    return _springs(A, _smooth(A, draw), draw)
+
+
+def _smooth(A: csr_matrix, draw: np.random.Generator) -> Positions:
+    """Ranks of the clients in D̂^{-1/2} v₂ and D̂^{-1/2} v₃, v being eigenvectors of P = D̂^{-1/2}(A+I)D̂^{-1/2}.
+
+    The subspace iteration stops long before it converges to a small component, and ranks spread what it piles up.
+    """
+    N = A.shape[0]
+    root = np.sqrt(np.asarray(A.sum(1)).ravel() + 1)
+    P = diags(1 / root) @ (A + diags(np.ones(N))) @ diags(1 / root)
+    first = root / np.linalg.norm(root)
+    X = draw.standard_normal((N, 2))
+    for _ in range(SMOOTHING_STEPS if N > 2 else 0):
+        X = (X + P @ X) / 2
+        X -= first[:, None] * (first @ X)
+        X = np.linalg.qr(X)[0]
+    ranks = (X / root[:, None]).argsort(0).argsort(0)
+    return (ranks + 0.5) / N * 2 - 1
+
+
+def _springs(A: csr_matrix, place: Positions, draw: np.random.Generator) -> Positions:
+    """Fruchterman and Reingold's forces: an edge pulls by distance²/l, two clients repel by l²/distance.
+
+    A weak pull to the centre keeps components together. Clients repel from a sample of all, anew in each step, so
+    that a step costs N times a constant.
+    """
+    N = len(place)
+    length = 2 / np.sqrt(N)
+    repelling = min(N, REPELLING)
+    source, target = A.nonzero()
+    for step in range(FORCE_STEPS):
+        others = place[draw.choice(N, repelling, replace=False)]
+        push = N / repelling * length**2 / np.maximum(cdist(place, others, "sqeuclidean"), 1e-4 * length**2)
+        force = push.sum(1, keepdims=True) * place - push @ others
+        along = place[target] - place[source]
+        pull = along * np.linalg.norm(along, axis=1, keepdims=True) / length
+        force += np.stack([np.bincount(source, pull[:, axis], N) for axis in (0, 1)], 1)
+        force -= GRAVITY * place
+        reach = 0.2 * (1 - step / FORCE_STEPS)
+        size = np.linalg.norm(force, axis=1, keepdims=True)
+        place = place + force * np.minimum(reach / np.maximum(size, 1e-12), 1)
+    return place - place.mean(0)
+
+
+def _points(axes: Axes, place: Positions, size: float, **style: Any) -> PathCollection:
+    return axes.scatter(place[:, 0], place[:, 1], s=size, zorder=2, **style)
+
+
+def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()

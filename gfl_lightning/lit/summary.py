@@ -1,0 +1,86 @@
+"""What a fit reached: one record, one file, one screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning import Trainer
+
+from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.lit.round_module import RoundModule
+
+PACKAGES = ("gfl-lightning", "torch", "pytorch-lightning", "torch-geometric")
+
+
+def summarise(trainer: Trainer, module: RoundModule, test: Metrics, status: str) -> dict[str, Any]:
+    """The record of a fit whose best model scored ``test``; ε and δ are null without differential privacy."""
+    totals = {name: int(value) for name, value in module.totals.items()}
+    return {
+        "status": status,
+        "model": type(module).__name__,
+        "data": type(getattr(trainer, "datamodule", None)).__name__,
+        "test_accuracy": test.accuracy,
+        "test_client_accuracy": test.client_accuracy,
+        "test_loss": test.loss,
+        "val_loss": module.best.val_loss,
+        "best_round": module.best.round,
+        "rounds": trainer.global_step,
+        "updates": trainer.global_step * module.updates_per_round,
+        "seconds": round(module.seconds, 3),
+        "bytes_up": {"used": totals.get("bytes_up", 0), "printed": totals.get("printed_bytes_up", 0)},
+        "bytes_down": {"used": totals.get("bytes_down", 0), "printed": totals.get("printed_bytes_down", 0)},
+        "epsilon": None,
+        "delta": None,
+        "seed": module.hparams.get("seed"),
+        "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
+    }
+
+
+def write_summary(folder: Path, summary: dict[str, Any]) -> Path:
+    """Write ``summary.json`` whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(dir=folder, suffix=".part")
+    with os.fdopen(handle, "w") as stream:
+        json.dump(summary, stream, indent=2)
+    file = folder / "summary.json"
+    os.replace(scratch, file)
+    return file
+
+
+def render(summary: dict[str, Any], folder: Path) -> str:
+    """The record on one screen."""
+    rounds = f"{summary['rounds']} ({summary['updates']} updates, {summary['seconds']:.1f} s)"
+    lines = {
+        "model": f"{summary['model']} on {summary['data']}, seed {summary['seed']}",
+        "rounds": rounds if summary["status"] == "finished" else f"{rounds}, {summary['status']}",
+        "best round": f"{summary['best_round']} (validation loss {summary['val_loss']:.4f})",
+        "test accuracy": f"{100 * summary['test_accuracy']:.2f} % of samples, "
+        f"{100 * summary['test_client_accuracy']:.2f} % of clients (loss {summary['test_loss']:.4f})",
+        "sent up": _traffic(summary["bytes_up"]),
+        "sent down": _traffic(summary["bytes_down"]),
+        "privacy": "no guarantee (no differential privacy)",
+        "files": str(folder),
+    }
+    return "\n".join(f"{name:>14}  {value}" for name, value in lines.items())
+
+
+def _traffic(count: dict[str, int]) -> str:
+    if not count["printed"]:
+        return "nothing"
+    if count["used"] == count["printed"]:
+        return f"{_size(count['used'])}, as the printed protocol"
+    return f"{_size(count['used'])}, the printed protocol {_size(count['printed'])}"
+
+
+def _size(count: float) -> str:
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 1000 and len(units) > 1:
+        count /= 1000
+        units.pop(0)
+    return f"{count:.3g} {units[0]}"

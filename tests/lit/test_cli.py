@@ -1,0 +1,216 @@
+"""The command line: configs, configuration errors, the summary, interruption, and the other subcommands."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from gfl_lightning.lit import cli
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+SMALL = ["--data.num_clients=60", "--data.num_features=10", "--model.hidden=[8]", "--trainer.enable_progress_bar=false"]
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in an empty folder; the standard output, or on failure the exit code and error text."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["gfl_lightning", *arguments])
+        cli.main()
+        return capsys.readouterr().out
+
+    return call
+
+
+def newest(folder: str = "runs/gfl") -> Path:
+    return max(Path(folder).iterdir(), key=lambda run: int(run.name.split("_")[1]))
+
+
+@pytest.mark.parametrize("config", [c for c in CONFIGS if c.stem != "wandb"], ids=lambda config: config.stem)
+def test_every_config_runs(config: Path, run: Run, request: pytest.FixtureRequest) -> None:
+    if "cora" in config.stem:
+        request.getfixturevalue("planetoid_root")
+    shown = run("fit", "--config", str(config), "--trainer.max_steps=3", "--trainer.enable_progress_bar=false")
+    assert "test accuracy" in shown
+    summary = json.loads((newest() / "summary.json").read_text())
+    assert summary["rounds"] == 3
+    assert yaml.safe_load(config.read_text())["model"]["class_path"] == summary["model"]
+    assert yaml.safe_load(config.read_text())["data"]["class_path"] == summary["data"]
+
+
+def test_configs_say_the_papers_updates() -> None:
+    updates = {
+        c.stem: (y := yaml.safe_load(c.read_text()))["trainer"]["max_steps"]
+        * y["model"]["init_args"].get("local_steps", 1)
+        for c in CONFIGS
+        if c.stem != "wandb"
+    }
+    published = {
+        "dnc_synthetic": 3000,
+        "dnc_synthetic_v1": 3000,
+        "dnc_subcora": 4000,
+        "snc_synthetic": 5000,
+        "snc_synthetic_v1": 8000,
+        "sc_synthetic": 2000,
+        "sc_connectivity": 1500,
+        "sc_fedmlp": 2000,
+        "sc_mlps": 200,
+        "dnc_synthetic_gcn": 4000,
+        "dnc_synthetic_gat": 4000,
+        "dnc_synthetic_sage": 5000,
+        "dnc_subcora_sage": 4000,
+    }
+    assert {name: updates[name] for name in published} == published
+
+
+def test_fit_sums_up_and_the_other_subcommands_agree(run: Run) -> None:
+    shown = run("fit", *SMALL, "--trainer.max_steps=30", "--model.protocol=gram", "--model.seed=2")
+    folder = newest()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    assert (summary["rounds"], summary["updates"], summary["seed"]) == (30, 300, 2)
+    assert 1 <= summary["best_round"] <= 30
+    assert summary["bytes_up"]["used"] < summary["bytes_up"]["printed"] / 10
+    assert summary["bytes_down"]["used"] < summary["bytes_down"]["printed"]
+    assert (summary["epsilon"], summary["delta"]) == (None, None)
+    assert {"torch", "pytorch-lightning", "gfl-lightning"} <= set(summary["versions"])
+    assert summary["seconds"] > 0
+    assert f"{100 * summary['test_accuracy']:.2f} % of samples" in shown
+    assert shown.count("\n") < 24
+    with (folder / "metrics.csv").open() as stream:
+        curve = [float(row["val_loss"]) for row in csv.DictReader(stream) if row["val_loss"]]
+    assert min(curve) == pytest.approx(summary["val_loss"])
+    assert curve.index(min(curve)) + 1 == summary["best_round"]
+
+    best = str(folder / "best.ckpt")
+    assert f"{summary['test_accuracy']:.4f}"[:6] in run("test", *SMALL[:2], SMALL[3], "--ckpt_path", best)
+    assert f"{summary['val_loss']:.5f}"[:6] in run("validate", *SMALL[:2], SMALL[3], "--ckpt_path", best)
+    run("predict", *SMALL[:2], SMALL[3], "--ckpt_path", best)
+    with (newest() / "predictions.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 60
+    assert all(abs(float(row["p0"]) + float(row["p1"]) - 1) < 1e-5 for row in rows)
+    assert torch.load(best, weights_only=True)["hyper_parameters"]["seed"] == 2
+
+
+def test_resume_on_the_command_line(run: Run) -> None:
+    run("fit", *SMALL, "--trainer.max_steps=20")
+    whole = json.loads((newest() / "summary.json").read_text())
+    run("fit", *SMALL, "--trainer.max_steps=10")
+    last = str(newest() / "checkpoints" / "last.ckpt")
+    run("fit", *SMALL, "--trainer.max_steps=20", "--ckpt_path", last)
+    resumed = json.loads((newest() / "summary.json").read_text())
+    assert {k: v for k, v in resumed.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
+
+
+def test_print_config_round_trips(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = (*SMALL, "--trainer.max_steps=2", "--model.aggregator=sgc", "--model.M=3")
+    with pytest.raises(SystemExit) as stop:
+        run("fit", *arguments, "--print_config")
+    assert stop.value.code == 0
+    first = capsys.readouterr().out
+    Path("printed.yaml").write_text(first)
+    with pytest.raises(SystemExit):
+        run("fit", "--config", "printed.yaml", "--print_config")
+    assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(first)
+    assert yaml.safe_load(first)["model"]["init_args"]["M"] == 3
+    assert "num_features" not in yaml.safe_load(first)["model"]["init_args"]
+    run("fit", "--config", "printed.yaml")
+
+
+MISTAKES = [
+    (["--model.local_steps=0"], r"^error: steps \(I\) must be at least 1, got 0.\n$"),
+    (["--model.alpha=1.5"], r"^error: alpha must lie in \(0, 1\], got 1.5.\n$"),
+    (["--model.protocol=gram", "--model.bias=true"], "^error: protocol must be jacobian unless the encoder is two-lay"),
+    (["--data.lam=9"], "^error: lam must be at most √degree"),
+    (
+        ["--data=Planetoid", "--data.name=Citeseer"],
+        "^error: name must be one of Cora, CiteSeer, PubMed, got 'Citeseer'",
+    ),
+    (["--trainer.precision=bf16-mixed"], "^error: precision must be 32-true or 64-true, got 'bf16-mixed'"),
+    (["--trainer.accumulate_grad_batches=2"], "^error: accumulate_grad_batches must be left out"),
+    (["--ckpt_path=none.ckpt"], "^error: ckpt_path must name a checkpoint file, or be best or last, got 'none.ckpt'"),
+    (["--model.local_steps=ten"], "Expected a <class 'int'>. Got value: ten"),
+    (["--model.nope=1"], "Option 'nope' is not accepted"),
+    (["--model=Nothing"], "Nothing"),
+    (["--config=none.yaml"], "none.yaml"),
+    (["--model=Central", "--data=SC"], "^error: "),
+    (["--model=LocalMLPs", "--data=DNC"], "^error: "),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=lambda value: str(value)[:40])
+def test_a_mistake_gets_its_sentence_and_exit_code_2(
+    run: Run, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run("fit", "--trainer.enable_progress_bar=false", *arguments)
+    assert stop.value.code == 2
+    shown = capsys.readouterr()
+    assert re.search(sentence, shown.err), shown.err
+    assert "Traceback" not in shown.err + shown.out
+    assert not Path("runs").exists()
+
+
+def test_divergence_ends_with_what_was_reached(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run(
+            "fit",
+            *SMALL,
+            "--model.lr=0.5",
+            "--model.lr_scheduler=torch.optim.lr_scheduler.StepLR",
+            "--model.lr_scheduler.step_size=3",
+            "--model.lr_scheduler.gamma=1e30",
+            "--trainer.max_steps=9",
+        )
+    assert stop.value.code == 3
+    shown = capsys.readouterr()
+    assert "error: lr must be small enough for finite updates" in shown.err
+    assert "in round 4" in shown.err
+    assert "3 (30 updates" in shown.out
+    assert json.loads((newest() / "summary.json").read_text())["status"] == "diverged"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interruption_ends_with_the_summary_of_what_was_reached(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    command = [sys.executable, "-m", "gfl_lightning", "fit", *SMALL, "--trainer.max_steps=1000000"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/gfl/version_0/checkpoints/*.ckpt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    shown, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert "interrupted" in shown
+    assert "Traceback" not in errors
+    summary = json.loads((tmp_path / "runs/gfl/version_0/summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert summary["rounds"] >= 10
+
+
+def test_help_comes_without_loading_torch(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.argv = ['gfl_lightning', '--help'];"
+        "from gfl_lightning.__main__ import main; main(); assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert done.stdout.startswith("usage: python -m gfl_lightning COMMAND")
