@@ -39,9 +39,9 @@ from gfl_lightning.models.encoder import Encoder, Weights
 
 
 class DivergedError(RuntimeError):
-    """Every client's update became non-finite; ``state`` is the last good one."""
+    """No client's update is finite any more; ``state`` is the last good one, where there is a federation."""
 
-    def __init__(self, message: str, state: FederationState) -> None:
+    def __init__(self, message: str, state: FederationState | None = None) -> None:
         super().__init__(message)
         self.state = state
 

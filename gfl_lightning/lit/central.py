@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from gfl_lightning.checks import require
 from gfl_lightning.federated.evaluation import Evaluator, Metrics
+from gfl_lightning.federated.federation import DivergedError
 from gfl_lightning.federated.options import require_choice
 from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.training_set import TrainingSet
@@ -55,7 +56,7 @@ class Central(RoundModule):
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
         super().__init__(lr, lr_scheduler)
-        self.save_hyperparameters(ignore=["lr_scheduler"])
+        self.save_hyperparameters(ignore=["lr_scheduler", "num_clients"])  # the data know, and may change, the latter
         require(seed >= 0, "seed", "be at least 0", seed)
         require_choice("architecture", architecture, ("appnp", *PYG_NETS))
         self.sizes = (num_features, num_classes)
@@ -66,13 +67,12 @@ class Central(RoundModule):
         else:
             self.net = PYG_NETS[architecture](num_features, num_classes, draw, hidden)
         self.architecture = architecture
-        self._graph: ClientGraph | None = None
         self._samples: Samples | None = None
         self._weights: Weights = {}
         self._gradient: tuple[Tensor, ...] = ()
 
     def prepare(self, graph: ClientGraph) -> None:
-        """Refuse graphs that the network cannot read."""
+        """Refuse graphs that the network cannot read, and arrange the samples of others."""
         require_fit(graph, *self.sizes)
         counts = graph.counts()
         require(
@@ -87,16 +87,12 @@ class Central(RoundModule):
             f"have no edge weights for {self.architecture}, which takes none",
             graph,
         )
-        TrainingSet.of(graph)
-        self._graph, self._samples = graph, None
+        self._samples = Samples.of(graph, self.net)
 
     @property
     def samples(self) -> Samples:
-        """The data as the network reads them, where the parameters are and in their precision."""
-        assert self._graph is not None, "the samples exist once the data are set up"
-        parameter = next(self.parameters())
-        if self._samples is None or not beside(self._samples.x, parameter):
-            self._samples = Samples.of(self._graph.to(parameter.device).to(parameter.dtype), self.net)
+        """The data as the network reads them."""
+        assert self._samples is not None, "the samples exist once the data are set up"
         return self._samples
 
     def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
@@ -115,7 +111,7 @@ class Central(RoundModule):
             for parameter, slope in zip(self.parameters(), self._gradient, strict=True):
                 parameter.add_(slope, alpha=-lr)
         metrics = self._look()
-        require(math.isfinite(metrics["train"].loss), "lr", "be small enough for a finite training loss", lr)
+        require_finite(metrics, lr)
         return RoundResult(metrics, {"lr": lr})
 
     def predict_logits(self) -> Tensor:
@@ -176,9 +172,11 @@ class Samples:
         return net(self.x, self.edges)[self.client]
 
 
-def beside(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are on one device and in one precision."""
-    return (a.device, a.dtype) == (b.device, b.dtype)
+def require_finite(metrics: dict[str, Metrics], lr: float) -> None:
+    """Stop where training has diverged."""
+    loss = metrics["train"].loss
+    if not math.isfinite(loss):
+        raise DivergedError(f"lr must be small enough for a finite training loss, got {lr}: the loss became {loss}.")
 
 
 def require_fit(graph: ClientGraph, num_features: int, num_classes: int) -> None:

@@ -7,11 +7,13 @@ import logging
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.federated.federation import DivergedError
@@ -61,7 +63,7 @@ class RoundsCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Defaults of model and data, and what the model learns from the data."""
         parser.set_defaults({"model": {"class_path": _path(GFL)}, "data": {"class_path": _path(DNC)}})
-        for name in ("num_features", "num_classes"):
+        for name in ("num_features", "num_classes", "num_clients"):
             parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
 
     @staticmethod
@@ -80,6 +82,10 @@ class RoundsCLI(LightningCLI):
         known = path in (None, "best", "last") or Path(str(path)).is_file()
         require(known, "ckpt_path", "name a checkpoint file, or be best or last", path)
 
+    def after_instantiate_classes(self) -> None:
+        """Refuse data that the model cannot take before anything is written."""
+        self.model.prepare(self.datamodule.graph)
+
     def fit(self, model: RoundModule, **options: Any) -> None:
         """Train, test the best model, sum up."""
         try:
@@ -95,7 +101,7 @@ class RoundsCLI(LightningCLI):
 
     def predict(self, model: RoundModule, **options: Any) -> None:
         """Write the class probabilities of every sample to ``predictions.csv``."""
-        (probability,) = self.trainer.predict(model, **options)
+        probability: Tensor = cast(Any, self.trainer.predict(model, **options))[0]
         file = self.folder / "predictions.csv"
         file.parent.mkdir(parents=True, exist_ok=True)
         client = self.datamodule.graph.client.tolist()
@@ -113,6 +119,7 @@ class RoundsCLI(LightningCLI):
         if status == "finished" and not self.trainer.fast_dev_run:
             self.trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
         self.model.use_best()
+        self.model.setup("test")
         test = self.model.evaluate()["test"]
         summary = summarise(self.trainer, self.model, test, status)
         if not self.trainer.fast_dev_run:

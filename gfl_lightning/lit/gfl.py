@@ -92,7 +92,7 @@ class GFL(RoundModule):
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
         super().__init__(lr, lr_scheduler)
-        self.save_hyperparameters(ignore=["lr_scheduler"])
+        self.save_hyperparameters(ignore=["lr_scheduler", "num_clients"])  # the data know, and may change, the latter
         require(seed >= 0, "seed", "be at least 0", seed)
         self.encoder = Encoder(num_features, num_classes, tuple(hidden), activation, bias)
         self.aggregator = _aggregator(aggregator, alpha, M)

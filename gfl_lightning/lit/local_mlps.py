@@ -17,7 +17,7 @@ from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.table import Ragged
 from gfl_lightning.federated.training_set import TrainingSet, draw_batches
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.lit.central import beside, require_fit
+from gfl_lightning.lit.central import require_finite, require_fit
 from gfl_lightning.lit.round_module import Best, RoundModule, RoundResult
 from gfl_lightning.models.encoder import Encoder, Weights
 
@@ -66,14 +66,13 @@ class LocalMLPs(RoundModule):
         for name in encoder.shapes:
             stacked = torch.stack([model[name] for model in models])
             self.register_parameter(name, nn.Parameter(stacked, requires_grad=False))
-        self._graph: ClientGraph | None = None
         self._samples: Samples | None = None
         self._rounds = 0
         self._weights: Weights = {}
         self._own_loss = self._best_loss = torch.full((num_clients,), math.inf)
 
     def prepare(self, graph: ClientGraph) -> None:
-        """Refuse graphs in which a client cannot train."""
+        """Refuse graphs in which a client cannot train, and arrange the samples of others."""
         require_fit(graph, *self.sizes)
         require(
             graph.num_clients == self.num_clients,
@@ -88,15 +87,12 @@ class LocalMLPs(RoundModule):
             "give every client a training sample, as each trains a model of its own",
             f"none for client {int(trains.int().argmin())}",
         )
-        TrainingSet.of(graph)
-        self._graph, self._samples = graph, None
+        self._samples = Samples.of(graph)
 
     @property
     def samples(self) -> Samples:
-        """The samples by client, where the parameters are and in their precision."""
-        assert self._graph is not None, "the samples exist once the data are set up"
-        if self._samples is None or not beside(self._samples.graph.x, self.W1):
-            self._samples = Samples.of(self._graph.to(self.W1.device).to(self.W1.dtype))
+        """The samples by client."""
+        assert self._samples is not None, "the samples exist once the data are set up"
         return self._samples
 
     def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
@@ -121,7 +117,7 @@ class LocalMLPs(RoundModule):
         logits = samples.logits(self._weights)
         self._own_loss = samples.validation_loss(logits)
         metrics = samples.evaluator(logits)
-        require(math.isfinite(metrics["train"].loss), "lr", "be small enough for a finite training loss", lr)
+        require_finite(metrics, lr)
         return RoundResult(metrics, {"lr": lr})
 
     def predict_logits(self) -> Tensor:

@@ -102,6 +102,7 @@ class RoundModule(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Lightning's hook: refuse unfit data before anything long begins."""
+        self._prepared_for = None
         self._prepare_where_the_parameters_are()
 
     def on_fit_start(self) -> None:
@@ -127,6 +128,8 @@ class RoundModule(LightningModule):
 
     def on_train_start(self) -> None:
         """Begin, or go on from what a checkpoint brought."""
+        if self.trainer.global_step == 0:
+            self.best, self.totals, self.seconds = Best(), {}, 0.0
         self.begin(self.trainer.global_step, self.__dict__.pop("_saved_progress", {}))
 
     def training_step(self, batch: int, batch_idx: int) -> dict[str, Tensor]:

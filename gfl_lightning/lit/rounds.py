@@ -180,6 +180,8 @@ class FederatedTrainer(Trainer):
         **kwargs: as in ``pytorch_lightning.Trainer``.
     """
 
+    fast_dev_run: bool | int
+
     def __init__(
         self, *, max_steps: int = 300, val_check_interval: int = 10, log_every_n_steps: int = 1, **kwargs: Any
     ) -> None:

@@ -142,6 +142,17 @@ def test_precision_and_seed_are_the_trainers_and_the_models(fit: Fit) -> None:
     assert not torch.equal(single.state.weights["W1"], other.state.weights["W1"])
 
 
+def test_a_trained_model_may_be_tested_on_other_data_and_trained_anew(fit: Fit) -> None:
+    trainer, module = fit(max_steps=20)
+    first = module.best
+    found = [trainer.test(module, DNC(60, 10, repetition=r), verbose=False)[0]["test_loss"] for r in (0, 1)]
+    assert found[0] != found[1]
+    again = FederatedTrainer(max_steps=2, logger=False, accelerator="cpu", enable_progress_bar=False)
+    again.fit(module, datamodule=DNC(60, 10, repetition=1))
+    assert module.best.round <= 2
+    assert module.best is not first
+
+
 def test_training_needs_no_gradient_and_leaves_none(fit: Fit) -> None:
     _, module = fit(max_steps=2)
     assert all(parameter.grad is None for parameter in module.parameters())
