@@ -1,1 +1,1 @@
-"""Speed and memory of a communication round, as ratios within one process."""
+"""Speed and memory of rounds and fits, as ratios within one process."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from benchmarks import rounds
+from benchmarks import fits, rounds
 from benchmarks.cases import cora_is_here
 
 
@@ -27,13 +27,14 @@ BARS = {
     "growth_time": Bar("time per client, 100,000 against 10,000 clients", 1.5, False),
     "growth_memory": Bar("memory per client, 100,000 against 10,000 clients", 1.5, False),
     "growth_peak_gb": Bar("GB at the peak with 100,000 clients", 8, False),
+    "fit_overhead": Bar("whole Lightning fit over the bare engine, subCora-sized", 1.5, False),
 }
 
 
 def main() -> None:
     """Measure everything and print it."""
     print(f"data: {'Cora' if cora_is_here() else 'random graphs of the same sizes (no Cora files found)'}")
-    figures = rounds.measure()
+    figures = rounds.measure() | fits.measure()
     print(f"\n{'figure':<20}{'measured':>12}{'bar':>12}  met")
     for name, value in figures.items():
         bar = BARS[name]

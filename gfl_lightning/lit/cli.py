@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.cli import ArgsType, LightningArgumentParser, LightningCLI
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
@@ -36,7 +36,7 @@ class RoundsCLI(LightningCLI):
     datamodule: ClientGraphData
     trainer: FederatedTrainer
 
-    def __init__(self, args: list[str] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(
             model_class=RoundModule,
             datamodule_class=ClientGraphData,
@@ -57,14 +57,16 @@ class RoundsCLI(LightningCLI):
                 ],
                 "enable_model_summary": False,
             },
-            args=args,
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Defaults of model and data, and what the model learns from the data."""
-        parser.set_defaults({"model": {"class_path": _path(GFL)}, "data": {"class_path": _path(DNC)}})
+        """What the model learns from the data."""
         for name in ("num_features", "num_classes", "num_clients"):
             parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Parse the command line."""
+        self.config = parser.parse_args(with_defaults(sys.argv[1:]))
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -73,8 +75,12 @@ class RoundsCLI(LightningCLI):
 
     @property
     def folder(self) -> Path:
-        """The run's folder."""
-        return Path(self.trainer.log_dir or self.trainer.default_root_dir)
+        """The run's folder, beside the checkpoints that Lightning writes for the first logger."""
+        logger = self.trainer.logger
+        if logger is None:
+            return Path(self.trainer.default_root_dir)
+        version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+        return Path(logger.save_dir or self.trainer.default_root_dir) / str(logger.name) / version
 
     def before_instantiate_classes(self) -> None:
         """Refuse a checkpoint that is not there before anything else is made."""
@@ -117,7 +123,7 @@ class RoundsCLI(LightningCLI):
         if self.trainer.global_step == 0:
             return
         if status == "finished" and not self.trainer.fast_dev_run:
-            self.trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
+            self.trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt", weights_only=False)
         self.model.use_best()
         self.model.setup("test")
         test = self.model.evaluate()["test"]
@@ -131,12 +137,12 @@ class RoundsCLI(LightningCLI):
         print(render(summary, self.folder))
 
 
-def main(args: list[str] | None = None) -> None:
+def main() -> None:
     """Run, and turn a user's mistake into one sentence and exit code 2."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
     try:
-        RoundsCLI(args)
+        RoundsCLI()
     except Exception as error:
         mistake = _mistake_behind(error)
         if mistake is None:
@@ -152,5 +158,13 @@ def _mistake_behind(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def _path(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def with_defaults(args: list[str]) -> list[str]:
+    """Arguments with model and data named where no configuration file and no argument names them.
+
+    They cannot be defaults of the parser: a configuration that names another class would inherit their values.
+    """
+    if not args or any(a.startswith("--config") or a in ("-h", "--help") for a in args):
+        return args
+    missing = {"--model": GFL, "--data": DNC}
+    named = {a.split("=")[0] for a in args}
+    return [args[0], *(f"{key}={kind.__name__}" for key, kind in missing.items() if key not in named), *args[1:]]

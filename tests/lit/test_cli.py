@@ -78,6 +78,20 @@ def test_configs_say_the_papers_updates() -> None:
     assert {name: updates[name] for name in published} == published
 
 
+def test_a_config_gets_the_defaults_of_its_own_classes(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class named in a file must not inherit arguments of the class that stands in where no file is given."""
+    expected = {
+        "snc_synthetic": {"num_clients": 200, "degree": 10, "lam": 2, "mu": 1, "samples_per_client": 40},
+        "sc_synthetic": {"num_clients": 50, "degree": 5, "lam": 2.2, "mu": 0.1, "test_samples": 100},
+        "sc_connectivity": {"num_clients": 40, "degree": 25, "lam": 2, "mu": 1, "test_samples": 100},
+    }
+    for name, values in expected.items():
+        with pytest.raises(SystemExit):
+            run("fit", "--config", str(CONFIGS[0].parent / f"{name}.yaml"), "--print_config")
+        found = yaml.safe_load(capsys.readouterr().out)["data"]["init_args"]
+        assert {key: found[key] for key in values} == values
+
+
 def test_fit_sums_up_and_the_other_subcommands_agree(run: Run) -> None:
     shown = run("fit", *SMALL, "--trainer.max_steps=30", "--model.protocol=gram", "--model.seed=2")
     folder = newest()
