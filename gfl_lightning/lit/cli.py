@@ -163,7 +163,7 @@ def with_defaults(args: list[str]) -> list[str]:
 
     They cannot be defaults of the parser: a configuration that names another class would inherit their values.
     """
-    if not args or any(a.startswith("--config") or a in ("-h", "--help") for a in args):
+    if not args or any(a.split("=")[0] in ("-c", "--config", "-h", "--help") for a in args):
         return args
     missing = {"--model": GFL, "--data": DNC}
     named = {a.split("=")[0] for a in args}

@@ -147,7 +147,9 @@ def test_a_trained_model_may_be_tested_on_other_data_and_trained_anew(fit: Fit) 
     first = module.best
     found = [trainer.test(module, DNC(60, 10, repetition=r), verbose=False)[0]["test_loss"] for r in (0, 1)]
     assert found[0] != found[1]
-    again = FederatedTrainer(max_steps=2, logger=False, accelerator="cpu", enable_progress_bar=False)
+    again = FederatedTrainer(
+        max_steps=2, logger=False, accelerator="cpu", enable_progress_bar=False, enable_checkpointing=False
+    )
     again.fit(module, datamodule=DNC(60, 10, repetition=1))
     assert module.best.round <= 2
     assert module.best is not first
