@@ -40,8 +40,8 @@ def oracle_round(graph: ClientGraph, local: LocalTraining) -> Callable[[], None]
     clients = [Client(graph, k, federation.encoder) for k in range(graph.num_clients)]
     gamma = federation.aggregator.gamma
     A = torch.tensordot(gamma.to(graph.x), dense_powers(graph, len(gamma) - 1), 1)[None]
-    W, training = federation.start().weights, federation.who_trains(0).tolist()
-    everyone, batches = list(range(graph.num_clients)), federation.batches_of(0)
+    W, training = federation.start().weights, federation.schedule.who_trains(0).tolist()
+    everyone, batches = list(range(graph.num_clients)), federation.schedule.batches_by_client(0)
     return lambda: run_round(clients, A, W, everyone, training, batches, local.lr)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -28,10 +28,12 @@ from gfl_lightning.federated.options import (
 from gfl_lightning.federated.paths import Sizes, choose_path, require_protocol
 from gfl_lightning.federated.primal import PrimalPath
 from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.federated.report import Reporter, RoundReport
+from gfl_lightning.federated.schedule import Schedule
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.federated.table import SampleTable
-from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter
-from gfl_lightning.federated.training_set import Batches, TrainingSet, draw_batches
+from gfl_lightning.federated.traffic import TrafficMeter
+from gfl_lightning.federated.training_set import TrainingSet
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import hops, propagation
 from gfl_lightning.models.aggregator import APPNP, Aggregator
@@ -44,40 +46,6 @@ class DivergedError(RuntimeError):
     def __init__(self, message: str, state: FederationState | None = None) -> None:
         super().__init__(message)
         self.state = state
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """What happened in a round: metrics of the new W̄ by split, who took part, and bytes.
-
-    ``skipped`` clients were left out of the average because their update was not finite; ``oldest_upload`` is the
-    age in rounds of the oldest representation in use, and ``never_shared`` the number of clients without one.
-    """
-
-    round: int
-    metrics: dict[str, Metrics]
-    trained: int
-    shared: int
-    skipped: int
-    oldest_upload: int
-    never_shared: int
-    traffic: Traffic
-    printed_traffic: Traffic
-
-
-@dataclass(frozen=True, eq=False)
-class ClientModels:
-    """Models of K clients after their local steps, before the average.
-
-    Args:
-        clients: the clients that trained and whose update is finite ``[K]``.
-        vote: weight of each in the average ``[K]``, summing to 1.
-        weights: their W_k by name, stacked ``[K, …]``.
-    """
-
-    clients: Tensor
-    vote: Tensor
-    weights: Weights
 
 
 class Federation:
@@ -132,24 +100,24 @@ class Federation:
         require(seed >= 0, "seed", "be at least 0", seed)
         require_choice("estimator", estimator, ("compensated", "v1", "exact"))
         require_protocol(protocol, self.encoder, self.aggregator, estimator)
-        full_sharing = Participation.count(self.participation.share, graph.num_clients) == graph.num_clients
+        self._training = TrainingSet.of(graph)
+        self.schedule = Schedule(self._training, graph.num_clients, self.participation, self.local, seed)
         require(
-            full_sharing or estimator != "exact",
+            self.schedule.everyone_shares or estimator != "exact",
             "share",
             "be 1.0 for the exact estimator, which recomputes every representation",
             self.participation.share,
         )
-        self._full_sharing = full_sharing
-        self._training = TrainingSet.of(graph)
         self._table = SampleTable.of(graph)
         K, n = self._training.sample.shape
         sizes = Sizes(K, n, graph.num_clients, len(self._table.shared))
         self.path: Path = choose_path(path, sizes, self.encoder, self.aggregator, estimator, self.local)
         self._near = Neighbourhood.of(propagation(graph, self.aggregator.gamma, graph.x.dtype), self._training.clients)
         self._evaluator = Evaluator(graph)
-        self._meter = TrafficMeter.of(
+        meter = TrafficMeter.of(
             self.encoder, len(self.aggregator.gamma), self.aggregator.learnable, estimator, graph.x.element_size()
         )
+        self._reporter = Reporter(graph, self.schedule, meter, protocol)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Federation:
         return self  # it never changes, so a copy may share it
@@ -168,8 +136,8 @@ class Federation:
     def round(self, state: FederationState, lr: float | None = None) -> tuple[FederationState, RoundReport]:
         """One communication round; ``lr`` replaces the clients' rate for this round."""
         state = self._exchanged(state)
-        problem = self._local_problem(state, lr)
-        result = self._local_path(problem)
+        problem = self.local_problem(state, lr)
+        result = self.local_path(problem)
         if result.skipped == len(problem.training):
             raise DivergedError(
                 f"lr must be small enough for finite updates, got {problem.lr}: in round {state.round + 1} the update "
@@ -177,28 +145,11 @@ class Federation:
                 state,
             )
         weights, moments = server_step(self.server, state.weights, result.average, state.moments)
-        history = state.history if self._full_sharing else {**state.history, state.round: state.weights}
+        history = state.history if self.schedule.everyone_shares else {**state.history, state.round: state.weights}
         uploads = (state.uploaded_in, state.enrolled_in, history)
         after = self._exchanged(FederationState(state.round + 1, weights, *uploads, moments))
-        return after, self._report(state, after, problem.training.clients, result.skipped)
-
-    def client_models(self, state: FederationState, lr: float | None = None) -> ClientModels:
-        """The clients' W_k in the round that starts from a state, in K times the memory of W.
-
-        The general path forms them anyway. The others never do; there W_k is the average over client k alone, so that
-        all of them cost K passes of one client each.
-        """
-        problem, path = self._local_problem(self._exchanged(state), lr), self._local_path
-        if isinstance(path, GeneralPath):
-            stacked = path.models(problem)
-            finite = torch.stack([W.flatten(1).isfinite().all(1) for W in stacked.values()]).all(0)
-        else:
-            places = torch.arange(len(problem.training), device=problem.vote.device)
-            alone = [path(_restricted(problem, place)) for place in places.split(1)]
-            stacked = {name: torch.stack([one.average[name] for one in alone]) for name in problem.weights}
-            finite = torch.tensor([not one.skipped for one in alone], device=places.device)
-        kept = {name: W[finite] for name, W in stacked.items()}
-        return ClientModels(problem.training.clients[finite], rescaled(problem.vote[finite]), kept)
+        trained = problem.training.clients
+        return after, self._reporter.report(state, after, trained, result.skipped, self.evaluate(after))
 
     def evaluate(self, state: FederationState) -> dict[str, Metrics]:
         """Metrics of W̄ on each split."""
@@ -231,52 +182,27 @@ class Federation:
         client = self.graph.client
         return Z[client] + own[client, None] * (now.h - now.uploaded_h[client])
 
-    def who_trains(self, round_number: int) -> Tensor:
-        """The clients that take local steps in the round that starts after ``round_number`` rounds."""
-        chosen = self._draw(Stream.TRAINING_CLIENTS, round_number, self.participation.train, len(self._training))
-        return self._training.clients if chosen is None else self._training.clients[chosen]
-
-    def who_shares(self, round_number: int) -> Tensor:
-        """The clients that upload representations in the round that starts after ``round_number`` rounds."""
-        chosen = self._draw(Stream.SHARING_CLIENTS, round_number, self.participation.share, self.graph.num_clients)
-        return torch.arange(self.graph.num_clients, device=self.graph.x.device) if chosen is None else chosen
-
-    def batches_of(self, round_number: int) -> dict[int, list[Tensor]]:
-        """The samples of each local step of that round, by client, as indices of its own training samples."""
-        drawn = self._draw_batches(round_number)
-        of: dict[int, list[Tensor]] = {}
-        for k, (client, count) in enumerate(zip(self._training.clients.tolist(), self._training.counts, strict=True)):
-            if drawn.place is None:
-                of[client] = [torch.arange(int(count))] * self.local.steps
-            else:
-                of[client] = [p[k][w[k] > 0] for p, w in zip(drawn.place, drawn.weight, strict=True)]
-        return of
-
-    def _local_problem(self, state: FederationState, lr: float | None) -> LocalProblem:
-        """What the clients that train in a round start from, after the exchange."""
+    def local_problem(self, state: FederationState, lr: float | None = None) -> LocalProblem:
+        """What the clients that train in the round from a state start from."""
+        state = self._exchanged(state)
         assert state.exchange is not None
         everyone = LocalProblem(
             weights=state.weights,
             exchange=state.exchange,
             neighbourhood=self._near,
             training=self._training,
-            batches=self._draw_batches(state.round),
+            batches=self.schedule.batches(state.round),
             chosen=None,
             vote=self._vote,
             lr=self.local.lr if lr is None else lr,
             steps=self.local.steps,
         )
-        chosen = self._draw(Stream.TRAINING_CLIENTS, state.round, self.participation.train, len(self._training))
-        return everyone if chosen is None else _restricted(everyone, chosen)
-
-    def _draw_batches(self, round_number: int) -> Batches:
-        first = round_number * self.local.steps
-        return draw_batches(
-            self._training, self.local.batch_size, self.local.steps, first, self.seed, self.graph.x.dtype
-        )
+        places = self.schedule.training_places(state.round)
+        return everyone if places is None else everyone.take(places)
 
     @cached_property
-    def _local_path(self) -> LocalPath:
+    def local_path(self) -> LocalPath:
+        """How the local steps are computed, with what is known before training."""
         compensated = self.estimator == "compensated" and not self._near.A.is_identity
         if self.path == "dual":
             return DualPath.prepare(self._table, self._training, self._near, compensated)
@@ -313,76 +239,14 @@ class Federation:
         """The state with the exchange of its round done: uploads renewed, representations at hand."""
         if state.exchange is not None:
             return state
-        uploaded_in = state.uploaded_in.index_fill(0, self.who_shares(state.round), state.round)
+        uploaded_in = state.uploaded_in.index_fill(0, self.schedule.who_shares(state.round), state.round)
         enrolled_in = torch.where(state.enrolled_in < 0, uploaded_in, state.enrolled_in)
         standing, history = None, state.history
-        if not self._full_sharing:
+        if not self.schedule.everyone_shares:
             standing, in_use = uploaded_in, set(uploaded_in.unique().tolist())
             history = {number: weights for number, weights in history.items() if number in in_use}
         made = exchange(self._table, self.encoder, state.round, state.weights, standing, history)
         return replace(state, uploaded_in=uploaded_in, enrolled_in=enrolled_in, history=history, exchange=made)
-
-    def _draw(self, stream: Stream, round_number: int, share: float | int, of: int) -> Tensor | None:
-        """Places of the clients that take part in a round, ascending; ``None`` means all."""
-        count = Participation.count(share, of)
-        if count == of:
-            return None
-        drawn = torch.randperm(of, generator=generator(self.seed, stream, round_number))[:count]
-        return drawn.sort().values.to(self.graph.x.device)
-
-    def _report(self, before: FederationState, after: FederationState, trained: Tensor, skipped: int) -> RoundReport:
-        who = self._attendance(before, trained)
-        seen = after.uploaded_in >= 0
-        return RoundReport(
-            round=after.round,
-            metrics=self.evaluate(after),
-            trained=who.trained,
-            shared=who.shared,
-            skipped=skipped,
-            oldest_upload=0 if self._full_sharing else after.round - int(after.uploaded_in[seen].min()),
-            never_shared=0 if self._full_sharing else int((~seen).sum()),
-            traffic=self._meter.measure(who, self.protocol),
-            printed_traffic=self._meter.measure(who, "jacobian"),
-        )
-
-    def _attendance(self, state: FederationState, trained: Tensor) -> Attendance:
-        """Who took part in the round that starts from a state."""
-        if self._full_sharing and len(trained) == len(self._training) and state.round > 0:
-            return self._usual_attendance
-        single = self._single
-        sharing = state.uploaded_in == state.round
-        reached = torch.zeros_like(sharing).index_fill_(0, trained, True)
-        if not self._meter.isolated:
-            reached |= sharing
-        return Attendance(
-            trained=len(trained),
-            trained_single=int((single & (state.enrolled_in >= 0))[trained].sum()),
-            shared=int(sharing.sum()),
-            shared_single=int((sharing & single).sum()),
-            enrolled=int((single & (state.enrolled_in == state.round)).sum()),
-            reached=int(reached.sum()),
-            stale=bool(((state.uploaded_in != state.round) & (state.uploaded_in >= 0)).any()),
-        )
-
-    @cached_property
-    def _usual_attendance(self) -> Attendance:
-        """Full participation in any round but the first."""
-        N, trained = self.graph.num_clients, len(self._training)
-        single = int(self._single.sum())
-        return Attendance(
-            trained=trained,
-            trained_single=int(self._single[self._training.clients].sum()),
-            shared=N,
-            shared_single=single,
-            enrolled=0,
-            reached=trained if self._meter.isolated else N,
-            stale=False,
-        )
-
-    @cached_property
-    def _single(self) -> Tensor:
-        """Which clients own one sample in all ``[N]``."""
-        return self.graph.counts() == 1
 
     def _check_weights(self, weights: Weights) -> None:
         shapes: dict[str, tuple[int, ...]] = dict(self.encoder.shapes)
@@ -392,15 +256,3 @@ class Federation:
         require(found == shapes, "weights", f"have the shapes {shapes}", found)
         bad = [name for name, weight in weights.items() if not bool(torch.isfinite(weight).all())]
         require(not bad, "weights", "be finite", f"non-finite entries in {', '.join(bad)}")
-
-
-def _restricted(problem: LocalProblem, places: Tensor) -> LocalProblem:
-    """The problem of some of its clients, given by their places."""
-    return replace(
-        problem,
-        neighbourhood=problem.neighbourhood.take(places),
-        training=problem.training.take(places),
-        batches=problem.batches.take(places),
-        chosen=places if problem.chosen is None else problem.chosen[places],
-        vote=rescaled(problem.vote[places]),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -40,6 +40,17 @@ class LocalProblem:
     vote: Tensor
     lr: float
     steps: int
+
+    def take(self, places: Tensor) -> LocalProblem:
+        """The problem of some of its clients, given by their places."""
+        return replace(
+            self,
+            neighbourhood=self.neighbourhood.take(places),
+            training=self.training.take(places),
+            batches=self.batches.take(places),
+            chosen=places if self.chosen is None else self.chosen[places],
+            vote=rescaled(self.vote[places]),
+        )
 
 
 @dataclass(frozen=True, eq=False)

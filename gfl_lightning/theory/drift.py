@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gfl_lightning.federated.client_models import client_models
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.models.encoder import Weights
@@ -22,5 +23,5 @@ def client_drift(federation: Federation, state: FederationState, lr: float | Non
 
     It repeats the local steps of that round, one client at a time where the path never forms W_k, and holds all W_k.
     """
-    models = federation.client_models(state, lr)
+    models = client_models(federation, state, lr)
     return dispersion(models.weights, models.vote)

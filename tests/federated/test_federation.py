@@ -27,15 +27,15 @@ WIDE = Encoder(6, 3, (32,))
 def test_participation_draws_who_takes_part_and_counts_ages() -> None:
     federation = Federation(random_clients("dnc"), SMALL, participation=Participation(train=0.5, share=3), seed=1)
     state = federation.start()
-    last = {int(j): 0 for j in federation.who_shares(0)}
+    last = {int(j): 0 for j in federation.schedule.who_shares(0)}
     trained, shared = set(), set()
     for number in range(12):
-        assert len(federation.who_trains(number)) == 3
-        assert len(federation.who_shares(number)) == 3
-        trained.add(tuple(federation.who_trains(number).tolist()))
-        shared.add(tuple(federation.who_shares(number).tolist()))
+        assert len(federation.schedule.who_trains(number)) == 3
+        assert len(federation.schedule.who_shares(number)) == 3
+        trained.add(tuple(federation.schedule.who_trains(number).tolist()))
+        shared.add(tuple(federation.schedule.who_shares(number).tolist()))
         state, report = federation.round(state)
-        last |= {int(j): number + 1 for j in federation.who_shares(number + 1)}
+        last |= {int(j): number + 1 for j in federation.schedule.who_shares(number + 1)}
         assert report.trained == 3
         assert report.oldest_upload == number + 1 - min(last.values())
         assert report.never_shared == 10 - len(last)
@@ -54,10 +54,10 @@ def test_a_client_never_seen_contributes_nothing() -> None:
     graph = random_clients("dnc")
     federation = Federation(graph, SMALL, participation=Participation(share=2), seed=3)
     state = federation.start()
-    silent = sorted(set(range(10)) - set(federation.who_shares(0).tolist()))
+    silent = sorted(set(range(10)) - set(federation.schedule.who_shares(0).tolist()))
     k = silent[0]
     A = federation._near.A.dense()
-    shared = federation.who_shares(0)
+    shared = federation.schedule.who_shares(0)
     h = SMALL(state.weights, graph.x)
     expected = A[k, k] * h[k] + A[k, shared] @ h[shared]
     torch.testing.assert_close(federation.logits(state)[k], expected)

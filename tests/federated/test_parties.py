@@ -10,10 +10,11 @@ import torch
 from graph_builders import random_clients
 from torch import Tensor
 
-from gfl_lightning.federated.federation import Federation, RoundReport
+from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.messages import FactorUpload, JacobianUpload, Message, ModelBroadcast
 from gfl_lightning.federated.options import LocalTraining, Participation, ProtocolName
 from gfl_lightning.federated.parties import ClientParty, ServerParty
+from gfl_lightning.federated.report import RoundReport
 from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.models.encoder import Encoder, Weights
@@ -48,7 +49,7 @@ def play(engine: Federation, rounds: int) -> tuple[Weights, list[list[tuple[str,
     lr = engine.local.lr
     for number in range(rounds):
         wire: list[tuple[str, Message]] = []
-        sharing, training = engine.who_shares(number).tolist(), engine.who_trains(number).tolist()
+        sharing, training = engine.schedule.who_shares(number).tolist(), engine.schedule.who_trains(number).tolist()
         model = server.broadcast()
         wire += [("down", model)] * len({*sharing, *training})
         for j in sharing:
@@ -59,7 +60,7 @@ def play(engine: Federation, rounds: int) -> tuple[Weights, list[list[tuple[str,
         for k in training:
             received = server.aggregate(k)
             wire += [("down", message) for message in received]
-            updates.append(clients[k].train(model, received, lr, engine.batches_of(number)[k]))
+            updates.append(clients[k].train(model, received, lr, engine.schedule.batches_by_client(number)[k]))
         wire += [("up", update) for update in updates]
         server.average(updates, lr)
         log.append(wire)

@@ -69,9 +69,9 @@ def oracle_trajectory(federation: Federation, rounds: int = ROUNDS) -> Weights:
             clients,
             powers,
             W,
-            federation.who_shares(number).tolist(),
-            federation.who_trains(number).tolist(),
-            federation.batches_of(number),
+            federation.schedule.who_shares(number).tolist(),
+            federation.schedule.who_trains(number).tolist(),
+            federation.schedule.batches_by_client(number),
             local.lr,
             compensated=federation.estimator == "compensated",
             by_samples=federation.server.weighting == "samples",
@@ -131,7 +131,7 @@ def test_exact_estimator_is_sgd_on_each_clients_own_view_of_the_whole_graph(task
     mean = (owners / owners.sum(0)).T
     for number in range(2):
         models = []
-        for k, batches in federation.batches_of(number).items():
+        for k, batches in federation.schedule.batches_by_client(number).items():
             rows = ((graph.client == k) & (graph.split == 0)).nonzero().flatten()
             own = {name: w.clone().requires_grad_() for name, w in W.items()}
             optimizer = torch.optim.SGD(list(own.values()), lr=federation.local.lr)

@@ -268,7 +268,7 @@ def test_local_mlps_are_independent_models(fit: Fit, batch_size: int | None) -> 
         train, val = (own & graph.mask(Split.TRAIN)).nonzero().flatten(), own & graph.mask(Split.VAL)
         lowest = float("inf")
         for number in range(rounds):
-            rows = train[federation.batches_of(number)[k][0]]
+            rows = train[federation.schedule.batches_by_client(number)[k][0]]
             optimizer.zero_grad()
             F.cross_entropy(model(graph.x[rows]), graph.y[rows]).backward()
             optimizer.step()

@@ -10,6 +10,7 @@ import torch
 from graph_builders import nodes, random_clients
 from oracle import Client, dense_powers, run_round
 
+from gfl_lightning.federated.client_models import client_models
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local import weighted_sum
 from gfl_lightning.federated.options import LocalTraining, Participation, Server
@@ -51,11 +52,11 @@ def oracle_models(federation: Federation, state: FederationState, lr: float) -> 
             state.weights,
             list(range(graph.num_clients)),
             [k],
-            federation.batches_of(state.round),
+            federation.schedule.batches_by_client(state.round),
             lr,
             compensated,
         )
-        for k in federation.who_trains(state.round).tolist()
+        for k in federation.schedule.who_trains(state.round).tolist()
     ]
 
 
@@ -69,8 +70,8 @@ def test_drift_is_that_of_the_oracles_clients(task: str, variant: str) -> None:
     federation = build(task, **VARIANTS[variant])
     state = after_one_round(federation)
     expected = oracle_models(federation, state, lr=0.2)
-    models = federation.client_models(state, lr=0.2)
-    assert torch.equal(models.clients, federation.who_trains(state.round))
+    models = client_models(federation, state, lr=0.2)
+    assert torch.equal(models.clients, federation.schedule.who_trains(state.round))
     for name, stacked in models.weights.items():
         torch.testing.assert_close(stacked, torch.stack([one[name] for one in expected]), rtol=1e-9, atol=1e-12)
     vote = models.vote.tolist()
@@ -86,7 +87,7 @@ def test_drift_is_that_of_the_oracles_clients(task: str, variant: str) -> None:
 def test_models_average_to_the_next_round(task: str, variant: str) -> None:
     federation = build(task, **VARIANTS[variant])
     state = after_one_round(federation)
-    models, after = federation.client_models(state), federation.round(state)[0]
+    models, after = client_models(federation, state), federation.round(state)[0]
     for name, stacked in models.weights.items():
         torch.testing.assert_close(weighted_sum(models.vote, stacked), after.weights[name], rtol=1e-10, atol=1e-13)
 
@@ -110,7 +111,7 @@ def test_one_update_drifts_by_the_spread_of_the_gradients() -> None:
     federation = Federation(graph, Encoder(2, 2, (3,)), local=LocalTraining(0.05, 1))
     state = federation.start()
     whole = gradient(federation, state.weights)
-    models = federation.client_models(state)
+    models = client_models(federation, state)
     spread = 0.0
     for name, stacked in models.weights.items():
         slopes = (state.weights[name] - stacked) / 0.05
@@ -125,7 +126,7 @@ def test_clients_whose_update_is_not_finite_are_left_out(path: str) -> None:
     graph.x[5] = 1e15
     federation = Federation(graph, Encoder(2, 2, (64,)), local=LocalTraining(0.3, 5), path=path)  # type: ignore[arg-type]
     state = federation.start()
-    models = federation.client_models(state)
+    models = client_models(federation, state)
     assert models.clients.tolist() == [0, 1, 2, 3, 4]
     assert float(models.vote.sum()) == pytest.approx(1)
     assert 0 < client_drift(federation, state) < float("inf")

@@ -1,0 +1,115 @@
+"""What a round tells about itself: metrics of the new W̄, who took part, and bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.federated.options import ProtocolName
+from gfl_lightning.federated.schedule import Schedule
+from gfl_lightning.federated.state import FederationState
+from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter
+from gfl_lightning.graphs.client_graph import ClientGraph
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What happened in a round: metrics of the new W̄ by split, who took part, and bytes.
+
+    ``skipped`` clients were left out of the average because their update was not finite; ``oldest_upload`` is the
+    age in rounds of the oldest representation in use, and ``never_shared`` the number of clients without one.
+    """
+
+    round: int
+    metrics: dict[str, Metrics]
+    trained: int
+    shared: int
+    skipped: int
+    oldest_upload: int
+    never_shared: int
+    traffic: Traffic
+    printed_traffic: Traffic
+
+
+@dataclass(frozen=True, eq=False)
+class Reporter:
+    """Reports on the rounds of a federation.
+
+    Args:
+        graph: the clients.
+        schedule: who takes part.
+        meter: sizes of messages.
+        protocol: the protocol in use.
+    """
+
+    graph: ClientGraph
+    schedule: Schedule
+    meter: TrafficMeter
+    protocol: ProtocolName
+
+    def report(
+        self,
+        before: FederationState,
+        after: FederationState,
+        trained: Tensor,
+        skipped: int,
+        metrics: dict[str, Metrics],
+    ) -> RoundReport:
+        """The report on the round between two states."""
+        who = self._attendance(before, trained)
+        seen = after.uploaded_in >= 0
+        full = self.schedule.everyone_shares
+        return RoundReport(
+            round=after.round,
+            metrics=metrics,
+            trained=who.trained,
+            shared=who.shared,
+            skipped=skipped,
+            oldest_upload=0 if full else after.round - int(after.uploaded_in[seen].min()),
+            never_shared=0 if full else int((~seen).sum()),
+            traffic=self.meter.measure(who, self.protocol),
+            printed_traffic=self.meter.measure(who, "jacobian"),
+        )
+
+    def _attendance(self, state: FederationState, trained: Tensor) -> Attendance:
+        """Who took part in the round that starts from a state."""
+        everyone = self.schedule.everyone_shares and len(trained) == len(self.schedule.training)
+        if everyone and state.round > 0:
+            return self._usual_attendance
+        single = self._single
+        sharing = state.uploaded_in == state.round
+        reached = torch.zeros_like(sharing).index_fill_(0, trained, True)
+        if not self.meter.isolated:
+            reached |= sharing
+        return Attendance(
+            trained=len(trained),
+            trained_single=int((single & (state.enrolled_in >= 0))[trained].sum()),
+            shared=int(sharing.sum()),
+            shared_single=int((sharing & single).sum()),
+            enrolled=int((single & (state.enrolled_in == state.round)).sum()),
+            reached=int(reached.sum()),
+            stale=bool(((state.uploaded_in != state.round) & (state.uploaded_in >= 0)).any()),
+        )
+
+    @cached_property
+    def _usual_attendance(self) -> Attendance:
+        """Full participation in any round but the first."""
+        N, clients = self.graph.num_clients, self.schedule.training.clients
+        return Attendance(
+            trained=len(clients),
+            trained_single=int(self._single[clients].sum()),
+            shared=N,
+            shared_single=int(self._single.sum()),
+            enrolled=0,
+            reached=len(clients) if self.meter.isolated else N,
+            stale=False,
+        )
+
+    @cached_property
+    def _single(self) -> Tensor:
+        """Which clients own one sample in all ``[N]``."""
+        return self.graph.counts() == 1
