@@ -13,3 +13,9 @@ def require(condition: bool, argument: str, rule: str, received: Any) -> None:
     """Raise ``InputError("<argument> must <rule>, got <received>.")`` unless ``condition`` holds."""
     if not condition:
         raise InputError(f"{argument} must {rule}, got {received!r}.")
+
+
+def require_count(argument: str, value: int, least: int = 1) -> None:
+    """Refuse anything but a whole number of at least ``least``."""
+    require(type(value) is int, argument, f"be a whole number of at least {least}", value)
+    require(value >= least, argument, f"be at least {least}", value)

@@ -24,6 +24,7 @@ from gfl_lightning.federated.options import (
     ProtocolName,
     Server,
     require_choice,
+    require_rate,
 )
 from gfl_lightning.federated.paths import Sizes, choose_path, require_protocol
 from gfl_lightning.federated.primal import PrimalPath
@@ -35,7 +36,7 @@ from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.federated.traffic import TrafficMeter
 from gfl_lightning.federated.training_set import TrainingSet
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.graphs.propagation import hops, propagation
+from gfl_lightning.graphs.propagation import hop_columns, hops, propagation
 from gfl_lightning.models.aggregator import APPNP, Aggregator
 from gfl_lightning.models.encoder import Encoder, Weights
 
@@ -99,7 +100,7 @@ class Federation:
         )
         require(seed >= 0, "seed", "be at least 0", seed)
         require_choice("estimator", estimator, ("compensated", "v1", "exact"))
-        require_protocol(protocol, self.encoder, self.aggregator, estimator)
+        require_protocol(protocol, self.encoder, self.aggregator, estimator, self.local)
         self._training = TrainingSet.of(graph)
         self.schedule = Schedule(self._training, graph.num_clients, self.participation, self.local, seed)
         require(
@@ -114,8 +115,15 @@ class Federation:
         self.path: Path = choose_path(path, sizes, self.encoder, self.aggregator, estimator, self.local)
         self._near = Neighbourhood.of(propagation(graph, self.aggregator.gamma, graph.x.dtype), self._training.clients)
         self._evaluator = Evaluator(graph)
-        meter = TrafficMeter.of(
-            self.encoder, len(self.aggregator.gamma), self.aggregator.learnable, estimator, graph.x.element_size()
+        self._isolated = self._near.A.is_identity and not self.aggregator.learnable
+        hops_sent = len(self.aggregator.gamma) if self.aggregator.learnable else 1
+        meter = TrafficMeter(
+            self.encoder,
+            hops_sent,
+            self.aggregator.learnable,
+            self._isolated,
+            estimator != "v1" and not self._isolated,
+            graph.x.element_size(),
         )
         self._reporter = Reporter(graph, self.schedule, meter, protocol)
 
@@ -129,12 +137,14 @@ class Federation:
             if self.aggregator.learnable:
                 weights["gamma"] = self.aggregator.gamma.to(self.graph.x.dtype)
         self._check_weights(weights)
-        weights = {name: weight.detach().to(self.graph.x) for name, weight in weights.items()}
+        weights = {name: weight.detach().to(self.graph.x, copy=True) for name, weight in weights.items()}
         never = torch.full((self.graph.num_clients,), -1, device=self.graph.x.device)
         return self._exchanged(FederationState(0, weights, never, never))
 
     def round(self, state: FederationState, lr: float | None = None) -> tuple[FederationState, RoundReport]:
         """One communication round; ``lr`` replaces the clients' rate for this round."""
+        if lr is not None:
+            require_rate("lr", lr)
         state = self._exchanged(state)
         problem = self.local_problem(state, lr)
         result = self.local_path(problem)
@@ -145,6 +155,12 @@ class Federation:
                 state,
             )
         weights, moments = server_step(self.server, state.weights, result.average, state.moments)
+        if moments and not all(bool(weight.isfinite().all()) for weight in weights.values()):
+            raise DivergedError(
+                f"server lr must be small enough for finite weights, got {self.server.lr}: in round {state.round + 1} "
+                "the server's step made them non-finite.",
+                state,
+            )
         history = state.history if self.schedule.everyone_shares else {**state.history, state.round: state.weights}
         uploads = (state.uploaded_in, state.enrolled_in, history)
         after = self._exchanged(FederationState(state.round + 1, weights, *uploads, moments))
@@ -203,7 +219,7 @@ class Federation:
     @cached_property
     def local_path(self) -> LocalPath:
         """How the local steps are computed, with what is known before training."""
-        compensated = self.estimator == "compensated" and not self._near.A.is_identity
+        compensated = self.estimator == "compensated" and not self._isolated
         if self.path == "dual":
             return DualPath.prepare(self._table, self._training, self._near, compensated)
         if self.path == "primal":
@@ -229,10 +245,8 @@ class Federation:
     def _hop_diagonals(self) -> Tensor:
         """(P^l)_kk of all clients ``[N, L]``."""
         A, every = self._near.A, torch.arange(self.graph.num_clients, device=self.graph.x.device)
-        one_hot = torch.eye(self.graph.num_clients, dtype=A.P.dtype, device=every.device)
-        parts = [
-            hops(A.P, one_hot[:, part], len(A.gamma) - 1)[:, part].diagonal(dim1=1, dim2=2) for part in every.split(256)
-        ]
+        M = len(A.gamma) - 1
+        parts = [hop_columns(A.P, part, M)[:, part].diagonal(dim1=1, dim2=2) for part in every.split(256)]
         return torch.cat(parts, 1).T
 
     def _exchanged(self, state: FederationState) -> FederationState:

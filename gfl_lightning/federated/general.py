@@ -19,7 +19,7 @@ from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only
 from gfl_lightning.federated.neighbourhood import rows_of_others
 from gfl_lightning.federated.options import Estimator, LocalTraining
 from gfl_lightning.federated.table import SampleTable
-from gfl_lightning.graphs.propagation import Propagation, hops
+from gfl_lightning.graphs.propagation import Propagation, hop_columns
 from gfl_lightning.models.encoder import Encoder, Weights
 
 CHUNK_BYTES = 2**28
@@ -61,10 +61,8 @@ class GeneralPath:
             return cls(
                 table, encoder, estimator, local, rows_of_others(A, clients)[:, None], A.diagonal(clients)[:, None]
             )
-        one_hot = torch.zeros(A.num_clients, len(clients), dtype=A.P.dtype, device=clients.device)
         k = torch.arange(len(clients), device=clients.device)
-        one_hot[clients, k] = 1
-        rows = hops(A.P, one_hot, len(A.gamma) - 1).permute(2, 0, 1).contiguous()
+        rows = hop_columns(A.P, clients, len(A.gamma) - 1).permute(2, 0, 1).contiguous()
         own = rows[k, :, clients]
         rows[k, :, clients] = 0
         return cls(table, encoder, estimator, local, rows, own)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-from gfl_lightning.checks import require
+from gfl_lightning.checks import require, require_count
 
 Estimator = Literal["compensated", "v1", "exact"]
 ProtocolName = Literal["jacobian", "gram"]
@@ -15,6 +16,11 @@ Path = Literal["auto", "dual", "primal", "general"]
 def require_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a word that is not among the choices."""
     require(value in choices, argument, f"be one of {', '.join(choices)}", value)
+
+
+def require_rate(argument: str, value: float) -> None:
+    """Refuse a learning rate that is not positive and finite."""
+    require(0 < value < math.inf, argument, "be positive and finite", value)
 
 
 @dataclass(frozen=True)
@@ -38,9 +44,10 @@ class LocalTraining:
     proximal: float = 0.0
 
     def __post_init__(self) -> None:
-        require(0 < self.lr < float("inf"), "lr", "be positive and finite", self.lr)
-        require(self.steps >= 1, "steps (I)", "be at least 1", self.steps)
-        require(self.batch_size is None or self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
+        require_rate("lr", self.lr)
+        require_count("steps (I)", self.steps)
+        if self.batch_size is not None:
+            require_count("batch_size", self.batch_size)
         require(0 <= self.momentum < 1, "momentum", "lie in [0, 1)", self.momentum)
         require(self.weight_decay >= 0, "weight_decay", "be at least 0", self.weight_decay)
         require(self.proximal >= 0, "proximal", "be at least 0", self.proximal)
@@ -69,12 +76,13 @@ class Participation:
             if isinstance(value, float):
                 require(0 < value <= 1, name, "be a fraction in (0, 1]", value)
             else:
-                require(value >= 1, name, "be a number of clients of at least 1", value)
+                whole = type(value) is int and value >= 1
+                require(whole, name, "be a number of clients of at least 1", value)
 
     @staticmethod
-    def count(share: float | int, of: int) -> int:
-        """How many of ``of`` clients take part."""
-        return max(1, round(share * of)) if isinstance(share, float) else min(share, of)
+    def count(part: float | int, of: int) -> int:
+        """How many of ``of`` clients a fraction or number means."""
+        return max(1, round(part * of)) if isinstance(part, float) else min(part, of)
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ class Server:
     def __post_init__(self) -> None:
         require_choice("weighting", self.weighting, ("uniform", "samples"))
         require_choice("optimizer", self.optimizer, ("average", "momentum", "adam"))
-        require(0 < self.lr < float("inf"), "server lr", "be positive and finite", self.lr)
+        require_rate("server lr", self.lr)
         require(0 <= self.momentum < 1, "server momentum", "lie in [0, 1)", self.momentum)
         require(0 <= self.beta2 < 1, "beta2", "lie in [0, 1)", self.beta2)
         require(self.tau > 0, "tau", "be positive", self.tau)

@@ -1,7 +1,7 @@
 """Server and clients as separate objects that exchange nothing but messages: the protocols, one client at a time.
 
-The engine computes the same round for all clients at once; this is what a deployment runs, and the evidence that the
-messages suffice. A client keeps its samples, the server its graph, and neither sees the other's.
+The engine computes the same round for all clients at once; this is the evidence that the messages suffice, for fixed
+aggregators and plain SGD. A client keeps its samples, the server its graph, and neither sees the other's.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class ClientParty:
         train_x: the samples it trains on ``[n', d]``, none if it only shares.
         train_y: their labels ``[n']``.
         own: Ã_kk, which the server tells each client once.
+        compensated: whether it sends its Jacobian; V1 does not.
     """
 
     number: int
@@ -50,6 +51,7 @@ class ClientParty:
     train_x: Tensor
     train_y: Tensor
     own: float
+    compensated: bool = True
     _enrolled: bool = field(default=False, init=False)
 
     @property
@@ -61,6 +63,8 @@ class ClientParty:
         W = broadcast.weights
         h = self.encoder(W, self.shared_x).mean(0)
         representation = RepresentationUpload(self.number, h)
+        if not self.compensated:
+            return [representation]
         if self.protocol == "jacobian":
             jacobian = jacrev(lambda w: self.encoder(w, self.shared_x).mean(0))(W)
             return [representation, JacobianUpload(self.number, jacobian)]

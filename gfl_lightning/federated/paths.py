@@ -69,7 +69,9 @@ def choose_path(
     return "dual" if fitting.get("dual", float("inf")) <= fitting.get("primal", float("inf")) else "primal"
 
 
-def require_protocol(protocol: str, encoder: Encoder, aggregator: Aggregator, estimator: Estimator) -> None:
+def require_protocol(
+    protocol: str, encoder: Encoder, aggregator: Aggregator, estimator: Estimator, local: LocalTraining
+) -> None:
     """Refuse a protocol that cannot carry the configuration."""
     require_choice("protocol", protocol, ("jacobian", "gram"))
     if protocol == "gram":
@@ -78,3 +80,4 @@ def require_protocol(protocol: str, encoder: Encoder, aggregator: Aggregator, es
         )
         require(not aggregator.learnable, "protocol", "be jacobian where the aggregator is learnable", protocol)
         require(estimator == "compensated", "protocol", f"be jacobian where the estimator is {estimator}", protocol)
+        require(local.is_plain_sgd, "protocol", "be jacobian where clients use more than plain SGD", protocol)

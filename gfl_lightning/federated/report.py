@@ -12,7 +12,7 @@ from gfl_lightning.federated.evaluation import Metrics
 from gfl_lightning.federated.options import ProtocolName
 from gfl_lightning.federated.schedule import Schedule
 from gfl_lightning.federated.state import FederationState
-from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter
+from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.graphs.client_graph import ClientGraph
 
 
@@ -20,8 +20,10 @@ from gfl_lightning.graphs.client_graph import ClientGraph
 class RoundReport:
     """What happened in a round: metrics of the new W̄ by split, who took part, and bytes.
 
-    ``skipped`` clients were left out of the average because their update was not finite; ``oldest_upload`` is the
-    age in rounds of the oldest representation in use, and ``never_shared`` the number of clients without one.
+    ``trained``, ``shared`` and the bytes are of the messages of the round, from the exchange that it started with to
+    the models it averaged. ``metrics``, ``oldest_upload`` (the age in rounds of the oldest representation in use) and
+    ``never_shared`` (clients without one) are of the exchange at the new W̄. ``skipped`` clients were left out of the
+    average because their update was not finite.
     """
 
     round: int
@@ -61,6 +63,8 @@ class Reporter:
     ) -> RoundReport:
         """The report on the round between two states."""
         who = self._attendance(before, trained)
+        usual = who is self._usual_attendance
+        traffic, printed = self._usual_traffic if usual else self._traffic(who)
         seen = after.uploaded_in >= 0
         full = self.schedule.everyone_shares
         return RoundReport(
@@ -71,8 +75,8 @@ class Reporter:
             skipped=skipped,
             oldest_upload=0 if full else after.round - int(after.uploaded_in[seen].min()),
             never_shared=0 if full else int((~seen).sum()),
-            traffic=self.meter.measure(who, self.protocol),
-            printed_traffic=self.meter.measure(who, "jacobian"),
+            traffic=traffic,
+            printed_traffic=printed,
         )
 
     def _attendance(self, state: FederationState, trained: Tensor) -> Attendance:
@@ -109,7 +113,14 @@ class Reporter:
             stale=False,
         )
 
+    def _traffic(self, who: Attendance) -> tuple[Traffic, Traffic]:
+        """Bytes under the protocol in use and under the printed one."""
+        return self.meter.measure(who, self.protocol), self.meter.measure(who, "jacobian")
+
+    @cached_property
+    def _usual_traffic(self) -> tuple[Traffic, Traffic]:
+        return self._traffic(self._usual_attendance)
+
     @cached_property
     def _single(self) -> Tensor:
-        """Which clients own one sample in all ``[N]``."""
-        return self.graph.counts() == 1
+        return one_direction(self.graph)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from types import MappingProxyType
 
-from gfl_lightning.federated.options import Estimator, ProtocolName
+from torch import Tensor
+
+from gfl_lightning.federated.options import ProtocolName
+from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.models.encoder import Encoder
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes by kind of message."""
+    """Bytes by kind of message; read-only."""
 
-    up: dict[str, int]
-    down: dict[str, int]
+    up: Mapping[str, int]
+    down: Mapping[str, int]
 
     @property
     def total_up(self) -> int:
@@ -34,9 +38,9 @@ class Attendance:
 
     Args:
         trained: trained.
-        trained_single: of those, own one sample in all and have uploaded it as a direction.
+        trained_single: of those, send one direction and have done so.
         shared: uploaded a representation.
-        shared_single: of those, own one sample in all.
+        shared_single: of those, send one direction (see `one_direction`).
         enrolled: of those, uploaded for the first time.
         reached: trained or shared, so received W̄.
         stale: whether some upload that stands is of an earlier round.
@@ -51,6 +55,16 @@ class Attendance:
     stale: bool
 
 
+def one_direction(graph: ClientGraph) -> Tensor:
+    """Which clients send their Jacobian as one direction under the Gram protocol ``[N]``.
+
+    Those that share one sample and train on no other.
+    """
+    train = graph.mask(Split.TRAIN)
+    elsewhere = graph.counts(train & ~graph.shared)
+    return (graph.counts(graph.shared) == 1) & (elsewhere == 0)
+
+
 @dataclass(frozen=True)
 class TrafficMeter:
     """Sizes of the messages of a federation.
@@ -60,7 +74,7 @@ class TrafficMeter:
         hops: number of aggregates per client: 1, or M+1 for a learnable aggregator.
         learnable: whether γ travels with the model.
         isolated: whether Ψ_G is the identity, so that only models travel.
-        compensated: whether Jacobians travel.
+        compensated: whether Jacobians travel; the exact estimator is counted as what it stands in for.
         itemsize: bytes of a number.
     """
 
@@ -71,13 +85,6 @@ class TrafficMeter:
     compensated: bool
     itemsize: int
 
-    @classmethod
-    def of(cls, encoder: Encoder, hops: int, learnable: bool, estimator: Estimator, itemsize: int) -> TrafficMeter:
-        """The meter of a federation; the exact estimator is counted as what it stands in for, full Jacobians."""
-        isolated = hops == 1 and not learnable
-        return cls(encoder, hops if learnable else 1, learnable, isolated, estimator != "v1" and not isolated, itemsize)
-
-    @cache  # noqa: B019  # a meter is a small value, alive as long as its federation
     def measure(self, who: Attendance, protocol: ProtocolName) -> Traffic:
         """Bytes of one round under a protocol."""
         encoder = sum(math.prod(shape) for shape in self.encoder.shapes.values())
@@ -91,22 +98,22 @@ class TrafficMeter:
         if self.compensated and protocol == "jacobian":
             up["JacobianUpload"] = who.shared * c * encoder
             down["JacobianAggregate"] = who.trained * self.hops * c * encoder
-        traffic = Traffic(_scaled(up, self.itemsize), _scaled(down, self.itemsize))
+        up, down = _scaled(up, self.itemsize), _scaled(down, self.itemsize)
         if self.compensated and protocol == "gram":
-            self._add_factors(traffic, who)
-        return traffic
+            self._add_factors(up, down, who)
+        return Traffic(MappingProxyType(up), MappingProxyType(down))
 
-    def _add_factors(self, traffic: Traffic, who: Attendance) -> None:
+    def _add_factors(self, up: dict[str, int], down: dict[str, int], who: Attendance) -> None:
         d, (m,), c, size = self.encoder.num_features, self.encoder.hidden, self.encoder.num_classes, self.itemsize
         several = who.shared - who.shared_single
         pattern = who.shared_single * -(-m // 8)
-        traffic.up["FactorUpload"] = size * (who.shared * m + who.enrolled * d + several * m * d) + pattern
+        up["FactorUpload"] = size * (who.shared * m + who.enrolled * d + several * m * d) + pattern
         depth = c if who.stale else 1
         train_several = who.trained - who.trained_single
         numbers = who.trained * m + depth * (who.trained_single * m + train_several * m * d)
-        traffic.down["FactorAggregate"] = size * numbers
-        traffic.up["FactorModelUpload"] = size * who.trained_single * (c * m + m + c)
-        traffic.up["ModelUpload"] = size * train_several * m * (d + c)
+        down["FactorAggregate"] = size * numbers
+        up["FactorModelUpload"] = size * who.trained_single * (c * m + m + c)
+        up["ModelUpload"] = size * train_several * m * (d + c)
 
 
 def _scaled(numbers: dict[str, int], itemsize: int) -> dict[str, int]:

@@ -72,6 +72,11 @@ class ClientGraph:
         An edge listed several times, in either direction, gets the mean of its weights.
         """
         num_clients = int(client.max()) + 1 if client.numel() else 0
+        require(num_clients <= len(client), "client", f"lie in 0..{len(client) - 1}", num_clients - 1)
+        if edge_weight is not None:
+            require(
+                edge_weight.shape == edge_index.shape[1:], "edge_weight", "have one entry per edge", _shape(edge_weight)
+            )
         require(
             edge_index.ndim == 2 and edge_index.shape[0] == 2,
             "edge_index",
@@ -102,6 +107,9 @@ class ClientGraph:
         }
         present = [mask for mask in masks.values() if mask is not None]
         require(bool(present), "data", "have a train_mask, val_mask or test_mask", data)
+        for mask in present:
+            fits = mask.dtype == torch.bool and mask.shape == (samples,)
+            require(fits, "masks", f"be boolean with one entry per sample ({samples})", (mask.dtype, _shape(mask)))
         overlap = int((torch.stack(present).long().sum(0) > 1).sum())
         require(overlap == 0, "train_mask, val_mask and test_mask", "not overlap", f"{overlap} samples in several")
         split = torch.full((samples,), int(Split.NONE), dtype=torch.int8, device=data.x.device)

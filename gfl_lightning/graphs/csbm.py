@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from gfl_lightning.checks import require
+from gfl_lightning.checks import require, require_count
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -15,7 +15,7 @@ Index = NDArray[np.int64]
 
 def edge_probabilities(num_clients: int, degree: float, lam: float) -> tuple[float, float]:
     """Probability of an edge inside a class and across: (d + λ√d)/N and (d − λ√d)/N."""
-    require(num_clients >= 2, "num_clients", "be at least 2", num_clients)
+    require_count("num_clients", num_clients, 2)
     require(degree > 0, "degree", "be positive", degree)
     require(lam >= 0, "lam", "be at least 0", lam)
     root = math.sqrt(degree)
@@ -60,6 +60,7 @@ def sample_edges(v: Index, degree: float, lam: float, rng: np.random.Generator) 
 
 def sample_direction(num_features: int, rng: np.random.Generator) -> Array:
     """u ~ N(0, I_p / p)."""
+    require_count("num_features", num_features)
     return rng.standard_normal(num_features) / math.sqrt(num_features)
 
 
@@ -76,7 +77,7 @@ def _bernoulli_positions(total: int, probability: float, rng: np.random.Generato
     last = -1
     while last < total:
         expected = (total - last) * probability
-        gaps = rng.geometric(probability, int(expected + 4 * math.sqrt(expected)) + 8)
+        gaps = np.minimum(rng.geometric(probability, int(expected + 4 * math.sqrt(expected)) + 8), total + 1)
         positions.append(last + np.cumsum(gaps))
         last = int(positions[-1][-1])
     found = np.concatenate(positions)

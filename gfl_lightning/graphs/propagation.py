@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from gfl_lightning.checks import require
+from gfl_lightning.checks import require, require_count
 from gfl_lightning.graphs.client_graph import ClientGraph
 
 DENSE_LIMIT = 5000
@@ -24,14 +24,14 @@ CHUNK_ENTRIES = 2**25
 def appnp_coefficients(alpha: float = 0.1, M: int = 10) -> Tensor:
     """γ_i = α(1−α)^i for i < M and γ_M = (1−α)^M, ``[M+1]``; they sum to 1."""
     require(0 < alpha <= 1, "alpha", "lie in (0, 1]", alpha)
-    require(M >= 1, "M", "be at least 1", M)
+    require_count("M", M)
     powers = (1 - alpha) ** torch.arange(M + 1, dtype=torch.float64)
     return torch.cat([alpha * powers[:-1], powers[-1:]])
 
 
 def sgc_coefficients(k: int = 2) -> Tensor:
     """γ_k = 1 and the rest 0, ``[k+1]``: Ã = P^k."""
-    require(k >= 1, "k", "be at least 1", k)
+    require_count("k", k)
     gamma = torch.zeros(k + 1, dtype=torch.float64)
     gamma[k] = 1
     return gamma
@@ -65,6 +65,17 @@ def hops(P: Tensor, H: Tensor, M: int) -> Tensor:
     for _ in range(M):
         sequence.append(P @ sequence[-1])
     return torch.stack(sequence)
+
+
+def hop_columns(P: Tensor, clients: Tensor, M: int) -> Tensor:
+    """Columns of P^0, …, P^M of chosen clients, ``[M+1, N, clients]``."""
+    return hops(P, _one_hot(P, clients), M)
+
+
+def _one_hot(P: Tensor, clients: Tensor) -> Tensor:
+    one_hot = torch.zeros(P.shape[0], len(clients), dtype=P.dtype, device=P.device)
+    one_hot[clients, torch.arange(len(clients), device=P.device)] = 1
+    return one_hot
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +136,7 @@ class Propagation:
         return max(1, CHUNK_ENTRIES // self.num_clients)
 
     def _columns(self, clients: Tensor) -> Tensor:
-        one_hot = torch.zeros(self.num_clients, len(clients), dtype=self.P.dtype, device=self.P.device)
-        one_hot[clients, torch.arange(len(clients), device=self.P.device)] = 1
-        return self.apply(one_hot)
+        return self.apply(_one_hot(self.P, clients))
 
 
 def propagation(graph: ClientGraph, gamma: Tensor, dtype: torch.dtype = torch.float32) -> Propagation:

@@ -99,7 +99,7 @@ def find_piece(data: Data, recipe: SubCoraRecipe, rng: np.random.Generator) -> t
             if piece is not None:
                 return piece
     raise InputError(
-        f"max_draws must be large enough to find a piece, got {recipe.max_draws} draws without success under {recipe}."
+        f"max_draws must be large enough to find a piece, got {recipe.max_draws} (in draws of {BATCH}) under {recipe}."
     )
 
 

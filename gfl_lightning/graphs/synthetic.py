@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from scipy.sparse.csgraph import connected_components
 
-from gfl_lightning.checks import InputError, require
+from gfl_lightning.checks import InputError, require, require_count
 from gfl_lightning.graphs.adjacency import adjacency_matrix
+from gfl_lightning.graphs.balanced_growth import grow_training_set
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.csbm import (
     Array,
@@ -24,7 +25,6 @@ from gfl_lightning.graphs.csbm import (
     sample_edges,
     sample_features,
 )
-from gfl_lightning.graphs.training_set import grow_training_set
 
 GRAPH_DRAWS = 1000
 LABEL_FOLLOWS_TAG = 0.7
@@ -81,8 +81,8 @@ def sc(
     direction u is fixed with the graph.
     """
     for name, value in (("train_samples", train_samples), ("val_samples", val_samples)):
-        require(value >= 1, name, "be at least 1", value)
-    require(test_samples >= 0, "test_samples", "be at least 0", test_samples)
+        require_count(name, value)
+    require_count("test_samples", test_samples, 0)
     fixed, redrawn = _streams(graph_seed, repetition)
     tag, edges = _connected_graph(num_clients, degree, lam, fixed)
     u = sample_direction(num_features, fixed)
@@ -108,7 +108,7 @@ def _node_classification(
     repetition: int,
 ) -> ClientGraph:
     require(num_clients >= 20, "num_clients", "be at least 20, for 10 % of them to hold both classes", num_clients)
-    require(samples_per_client >= 1, "samples_per_client", "be at least 1", samples_per_client)
+    require_count("samples_per_client", samples_per_client)
     fixed, redrawn = _streams(graph_seed, repetition)
     v = sample_classes(num_clients, fixed)
     edges = sample_edges(v, degree, lam, fixed)
@@ -120,8 +120,8 @@ def _node_classification(
 
 
 def _streams(graph_seed: int, repetition: int) -> tuple[np.random.Generator, np.random.Generator]:
-    require(graph_seed >= 0, "graph_seed", "be at least 0", graph_seed)
-    require(repetition >= 0, "repetition", "be at least 0", repetition)
+    require_count("graph_seed", graph_seed, 0)
+    require_count("repetition", repetition, 0)
     return np.random.default_rng([graph_seed]), np.random.default_rng([graph_seed, 1, repetition])
 
 

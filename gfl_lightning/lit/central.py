@@ -56,7 +56,7 @@ class Central(RoundModule):
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
         super().__init__(lr, lr_scheduler)
-        self.save_hyperparameters(ignore=["lr_scheduler", "num_clients"])  # the data know, and may change, the latter
+        self.save_hyperparameters(ignore=["lr_scheduler", "num_clients"])  # the command line offers the latter to all
         require(seed >= 0, "seed", "be at least 0", seed)
         require_choice("architecture", architecture, ("appnp", *PYG_NETS))
         self.sizes = (num_features, num_classes)
@@ -132,11 +132,8 @@ class Central(RoundModule):
         self._weights = {name: weight.clone() for name, weight in self.current_weights().items()}
         return samples.evaluator(logits.detach())
 
-    def _weights_are_the_rounds(self) -> bool:
-        now = self.current_weights()
-        return all(torch.equal(now[name], weight) for name, weight in self._weights.items())
-
-    def _snapshot(self) -> Weights:
+    def last_weights(self) -> Weights:
+        """W after the last update."""
         return self._weights
 
 

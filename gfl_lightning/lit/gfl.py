@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import torch
 from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor, nn
 
@@ -92,7 +91,7 @@ class GFL(RoundModule):
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
         super().__init__(lr, lr_scheduler)
-        self.save_hyperparameters(ignore=["lr_scheduler", "num_clients"])  # the data know, and may change, the latter
+        self.save_hyperparameters(ignore=["lr_scheduler", "num_clients"])  # the command line offers the latter to all
         require(seed >= 0, "seed", "be at least 0", seed)
         self.encoder = Encoder(num_features, num_classes, tuple(hidden), activation, bias)
         self.aggregator = _aggregator(aggregator, alpha, M)
@@ -144,17 +143,16 @@ class GFL(RoundModule):
         )
 
     def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
-        """Start the federation at the parameters, or resume it."""
-        state = self.federation.start({n: w.clone() for n, w in self.current_weights().items()})
+        """Start the federation at the parameters, resume it, or go on with the state at hand."""
         if saved:
-            state = FederationState(rounds_done, state.weights, **saved)
-        self._state = state
+            weights = {name: weight.clone() for name, weight in self.current_weights().items()}
+            self._state = FederationState(rounds_done, weights, **saved)
+        elif rounds_done == 0 or self._state is None or self._state.round != rounds_done:
+            self._state = self.federation.start(self.current_weights())
 
     def progress(self) -> dict[str, Any]:
         """The state beside W̄: ages of the uploads, the W̄ they come from, and the server's moments."""
-        if self._state is None:
-            return {}
-        state = self._state
+        state = self.state
         return {
             "uploaded_in": state.uploaded_in,
             "enrolled_in": state.enrolled_in,
@@ -187,10 +185,8 @@ class GFL(RoundModule):
         """Metrics on each split, every client sharing at the parameters."""
         return self.federation.metrics_of(self.current_weights())
 
-    def _weights_are_the_rounds(self) -> bool:
-        return all(torch.equal(self.get_parameter(name), weight) for name, weight in self.state.weights.items())
-
-    def _snapshot(self) -> Weights:
+    def last_weights(self) -> Weights:
+        """W̄ after the last round."""
         return self.state.weights
 
     def _set_parameters(self, weights: Weights) -> None:

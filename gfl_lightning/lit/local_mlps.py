@@ -98,6 +98,8 @@ class LocalMLPs(RoundModule):
     def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
         """Start from the parameters, or resume with what each client's best round was."""
         self._rounds = rounds_done
+        if rounds_done == 0:
+            self._best_loss = torch.full_like(self._best_loss, math.inf)
         self._best_loss = saved.get("best_loss", self._best_loss).to(self.W1)
         self.best = replace(self.best, weights={name: weight.to(self.W1) for name, weight in self.best.weights.items()})
 
@@ -128,8 +130,9 @@ class LocalMLPs(RoundModule):
         """Metrics on each split."""
         return self.samples.evaluator(self.predict_logits())
 
-    def _weights_are_the_rounds(self) -> bool:
-        return all(torch.equal(self.get_parameter(name), weight) for name, weight in self._weights.items())
+    def last_weights(self) -> Weights:
+        """The weights of all clients after the last update."""
+        return self._weights
 
     def _keep_best(self, round_number: int, val_loss: float) -> None:
         """Let every client whose own loss is its lowest so far, or who has none, keep its weights."""

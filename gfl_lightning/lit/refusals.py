@@ -53,8 +53,18 @@ def refuse_what_rounds_cannot_do(options: dict[str, Any]) -> None:
     require(devices in ("auto", 1, "1", [0]), "devices", "be 1, as the federation is simulated in one process", devices)
     precision = options.get("precision")
     require(precision in PRECISIONS, "precision", "be 32-true or 64-true", precision)
-    callbacks = options.get("callbacks") or []
-    for callback in [callbacks] if isinstance(callbacks, Callback) else callbacks:
+    strategy = options.get("strategy", "auto")
+    require(
+        strategy in ("auto", "single_device"),
+        "strategy",
+        "be auto, as the federation is simulated in one process",
+        strategy,
+    )
+    require(not options.get("barebones"), "barebones", "be left out, as rounds log and validate", True)
+    limit = options.get("limit_train_batches")
+    whole = options.get("max_steps") != -1 or limit is None or isinstance(limit, int) or limit == 1.0
+    require(whole, "limit_train_batches", "be a number of rounds where max_steps sets none", limit)
+    for callback in options.get("callbacks") or []:
         for kind, why in CALLBACKS.items():
             if isinstance(callback, kind):
                 raise InputError(f"callbacks must not hold {kind.__name__}, as {why}, got {type(callback).__name__}.")

@@ -56,6 +56,8 @@ class RoundModule(LightningModule):
         self.round_metrics: dict[str, float] = {}
         self.totals: dict[str, float] = {}
         self.seconds = 0.0
+        self._saved_progress: dict[str, Any] = {}
+        self._running = False
         self._prepared_for: tuple[torch.device, torch.dtype] | None = None
 
     @property
@@ -69,7 +71,11 @@ class RoundModule(LightningModule):
 
     @abstractmethod
     def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
-        """Start from the module's parameters; ``saved`` is what :meth:`progress` returned in a resumed run."""
+        """Start from the module's parameters.
+
+        ``saved`` is what :meth:`progress` returned in a run that a checkpoint resumes; it is empty in a new run, and
+        where a trainer goes on with the module it has just trained.
+        """
 
     @abstractmethod
     def run_round(self, lr: float) -> RoundResult:
@@ -128,9 +134,11 @@ class RoundModule(LightningModule):
 
     def on_train_start(self) -> None:
         """Begin, or go on from what a checkpoint brought."""
+        saved, self._saved_progress = self._saved_progress, {}
         if self.trainer.global_step == 0:
-            self.best, self.totals, self.seconds = Best(), {}, 0.0
-        self.begin(self.trainer.global_step, self.__dict__.pop("_saved_progress", {}))
+            saved, self.best, self.totals, self.seconds = {}, Best(), {}, 0.0
+        self._running = True
+        self.begin(self.trainer.global_step, saved)
 
     def training_step(self, batch: int, batch_idx: int) -> dict[str, Tensor]:
         """One communication round."""
@@ -150,17 +158,18 @@ class RoundModule(LightningModule):
         metrics = self.evaluate()["val"]
         return {f"val_{name}": value for name, value in vars(metrics).items()}
 
+    @abstractmethod
+    def last_weights(self) -> Weights:
+        """The weights that the last round left."""
+
     def _weights_are_the_rounds(self) -> bool:
-        """Whether the parameters are those that the last round left."""
-        return True
+        """Whether the parameters are those that the last round left, and no callback has put others in."""
+        now = self.current_weights()
+        return all(torch.equal(now[name], weight) for name, weight in self.last_weights().items())
 
     def _keep_best(self, round_number: int, val_loss: float) -> None:
         if val_loss < self.best.val_loss:
-            self.best = Best(round_number, val_loss, self._snapshot())
-
-    def _snapshot(self) -> Weights:
-        """Weights that later rounds will not change."""
-        return {name: weight.clone() for name, weight in self.current_weights().items()}
+            self.best = Best(round_number, val_loss, self.last_weights())
 
     def use_best(self) -> None:
         """Make the weights of the best round the parameters."""
@@ -192,7 +201,7 @@ class RoundModule(LightningModule):
             "totals": self.totals,
             "seconds": self.seconds,
             "metrics": self.round_metrics,
-            "progress": self.progress(),
+            "progress": self.progress() if self._running else self._saved_progress,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

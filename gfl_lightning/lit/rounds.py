@@ -33,9 +33,7 @@ class RoundLoop(_FitLoop):
     @property
     def done(self) -> bool:
         """Whether a limit on rounds is reached, or a callback asked to stop and may."""
-        rounds = self.epoch_loop.global_step
-        limit = min(self.max_batches, math.inf if self.max_steps == -1 else self.max_steps)
-        return rounds >= limit or (self.trainer.should_stop and self._can_stop_early)
+        return self.epoch_loop.global_step >= self.max_batches or (self.trainer.should_stop and self._can_stop_early)
 
     @property
     def skip(self) -> bool:
@@ -83,6 +81,7 @@ class RoundLoop(_FitLoop):
         progress.is_last_batch = number + 1 >= self.max_batches
         progress.increment_ready()
         connector.on_batch_start(number)
+        self.epoch_loop._results.batch_size = 1
         self._hook("on_train_batch_start", number, number)
         progress.increment_started()
         output = module.training_step(number, number)
@@ -90,14 +89,11 @@ class RoundLoop(_FitLoop):
         progress.increment_processed()
         self._publish(module.round_metrics)
         self._hook("on_train_batch_end", output, number, number)
-        logged_by_others = self.epoch_loop._results
-        if logged_by_others:
-            connector.on_batch_end()
+        connector.on_batch_end()
         progress.increment_completed()
         if connector.should_update_logs or trainer.fast_dev_run:
-            self._log(
-                {**connector.metrics["log"], **module.round_metrics} if logged_by_others else module.round_metrics
-            )
+            logged_by_others = connector.metrics["log"] if self.epoch_loop._results else {}
+            self._log({**logged_by_others, **module.round_metrics})
         self.epoch_loop._batches_that_stepped += 1
         if self._validation_is_due():
             self._validate(module)
@@ -114,6 +110,8 @@ class RoundLoop(_FitLoop):
 
     def _validation_is_due(self) -> bool:
         every = self.trainer.val_check_interval
+        if self.trainer.limit_val_batches == 0:
+            return False
         return self.done or self.epoch_loop.global_step % (every if isinstance(every, int) else 1) == 0
 
     def _validate(self, module: RoundModule) -> None:
@@ -127,6 +125,9 @@ class RoundLoop(_FitLoop):
         self._publish(module.validation_metrics())
         self._validation_hook("on_validation_epoch_end")
         self._validation_hook("on_validation_end")
+        if self.epoch_loop.val_loop._results:
+            self._log(connector.update_eval_epoch_metrics())
+            self.epoch_loop.val_loop._results.reset()
         connector._first_loop_iter = first_iteration
         trainer.training = True
         for interval in ("step", "epoch"):
@@ -154,9 +155,11 @@ class RoundLoop(_FitLoop):
     def _validation_hook(self, name: str) -> None:
         """A validation hook for everyone but progress bars, which show rounds and would draw a bar for each event."""
         module = self.trainer.lightning_module
+        outer, module._current_fx_name = module._current_fx_name, name
         for callback in self.trainer.callbacks:
             if not isinstance(callback, ProgressBar):
                 getattr(callback, name)(self.trainer, module)
+        module._current_fx_name = outer
         call._call_lightning_module_hook(self.trainer, name)
 
     def _continue_after_restart(self) -> None:
@@ -177,15 +180,24 @@ class FederatedTrainer(Trainer):
         max_steps: number of rounds; -1 leaves it to `max_time` or callbacks.
         val_check_interval: rounds between two validation events.
         log_every_n_steps: rounds between two entries in the loggers.
+        callbacks: Lightning callbacks.
         **kwargs: as in ``pytorch_lightning.Trainer``.
     """
 
     fast_dev_run: bool | int
 
     def __init__(
-        self, *, max_steps: int = 300, val_check_interval: int = 10, log_every_n_steps: int = 1, **kwargs: Any
+        self,
+        *,
+        max_steps: int = 300,
+        val_check_interval: int = 20,
+        log_every_n_steps: int = 1,
+        callbacks: list[Callback] | Callback | None = None,
+        **kwargs: Any,
     ) -> None:
-        refuse_what_rounds_cannot_do(kwargs)
+        callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
+        refuse_what_rounds_cannot_do(kwargs | {"callbacks": callbacks, "max_steps": max_steps})
+        kwargs.pop("check_val_every_n_epoch", None)
         require(max_steps >= -1 and max_steps != 0, "max_steps", "be at least 1, or -1 for no limit", max_steps)
         require(
             isinstance(val_check_interval, int) and val_check_interval >= 1,
@@ -193,8 +205,6 @@ class FederatedTrainer(Trainer):
             "be a number of rounds of at least 1",
             val_check_interval,
         )
-        callbacks = kwargs.pop("callbacks", None) or []
-        callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
         if kwargs.get("enable_progress_bar") is not False and not any(isinstance(c, ProgressBar) for c in callbacks):
             callbacks.append(TQDMProgressBar(refresh_rate=max(1, max_steps // BAR_UPDATES)))
         super().__init__(
@@ -202,6 +212,7 @@ class FederatedTrainer(Trainer):
             max_epochs=-1,
             val_check_interval=val_check_interval,
             log_every_n_steps=log_every_n_steps,
+            check_val_every_n_epoch=None,  # with 1 and an interval of 1, callbacks wait for the end of the epoch
             num_sanity_val_steps=0,
             callbacks=callbacks,
             **kwargs,

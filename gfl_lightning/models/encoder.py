@@ -45,6 +45,7 @@ class Encoder:
     bias: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
         require(self.num_features >= 1, "num_features", "be at least 1", self.num_features)
         require(self.num_classes >= 2, "num_classes", "be at least 2", self.num_classes)
         require(all(width >= 1 for width in self.hidden), "hidden", "hold widths of at least 1", self.hidden)

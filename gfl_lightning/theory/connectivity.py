@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components, laplacian
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
@@ -48,13 +49,16 @@ class Connectivity:
 
 
 def connectivity(graph: ClientGraph, clients: Tensor | None = None) -> Connectivity:
-    """Connectivity of the whole graph, or of the subgraph induced by chosen clients.
+    """Connectivity of the whole graph, or of the subgraph induced by chosen clients (numbers, or a mask ``[N]``).
 
     In DNC and SNC the graph that counts is that of ``graph.training_clients``.
     """
     edge_index, weight, N = graph.edge_index, graph.edge_weight, graph.num_clients
     if clients is not None:
+        clients = torch.unique(clients.nonzero().flatten() if clients.dtype == torch.bool else clients)
         require(clients.numel() > 0, "clients", "name at least one client", [])
+        low, high = int(clients.min()), int(clients.max())
+        require(low >= 0 and high < N, "clients", f"lie in 0..{N - 1}", (low, high))
         edge_index, weight = subgraph(clients, edge_index, weight, relabel_nodes=True, num_nodes=N)
         N = clients.numel()
     values = None if weight is None else weight.double().cpu().numpy()

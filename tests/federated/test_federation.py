@@ -182,10 +182,12 @@ def test_evaluation_makes_no_second_pass_over_the_encoder(monkeypatch: pytest.Mo
     state = federation.start()
     passes = []
     times = type(federation._table.features).times
-    monkeypatch.setattr(type(federation._table.features), "times", lambda self, W: passes.append(1) or times(self, W))
+    monkeypatch.setattr(type(federation._table.features), "times", lambda self, W: passes.append("x") or times(self, W))
+    encode = Encoder.__call__
+    monkeypatch.setattr(Encoder, "__call__", lambda self, W, x: passes.append("encoder") or encode(self, W, x))
     state, report = federation.round(state)
     assert federation.evaluate(state) == report.metrics
-    assert len(passes) == 1
+    assert passes == ["x"]
 
 
 def test_many_samples_vote_for_their_clients_label() -> None:
@@ -230,6 +232,12 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         "protocol must be jacobian unless the encoder is two-layer ReLU without bias, got 'gram'",
     ),
     ({"protocol": "gram", "aggregator": LearnablePolynomial()}, "protocol must be jacobian where the aggregator is le"),
+    (
+        {"protocol": "gram", "local": {"momentum": 0.5}},
+        "protocol must be jacobian where clients use more than plain SGD",
+    ),
+    ({"local": {"steps": 1.5}}, r"steps \(I\) must be a whole number of at least 1, got 1.5"),
+    ({"participation": {"train": True}}, "train must be a number of clients of at least 1, got True"),
     ({"protocol": "gram", "estimator": "v1"}, "protocol must be jacobian where the estimator is v1, got 'gram'"),
 ]
 
@@ -267,6 +275,31 @@ def test_data_without_training_samples_or_a_class_is_refused() -> None:
         InputError, match=r"graph must have a training sample of every class, got 'none of class \[0\]'"
     ):
         Federation(replace(graph, split=no_zero), SMALL)
+
+
+def test_rates_of_a_round_are_checked_and_the_servers_is_blamed_for_its_own_step() -> None:
+    federation = Federation(random_clients("dnc"), SMALL)
+    for lr in (-1.0, float("nan")):
+        with pytest.raises(InputError, match=f"lr must be positive and finite, got {lr}"):
+            federation.round(federation.start(), lr=lr)
+    server = Server(optimizer="momentum", lr=3e38)
+    wild = Federation(random_clients("dnc", dtype=torch.float32), SMALL, local=LocalTraining(50, 1), server=server)
+    start = wild.start()
+    with pytest.raises(
+        DivergedError, match=r"server lr must be small enough for finite weights, got 3e\+38: in round 1"
+    ):
+        wild.round(start)
+
+
+def test_a_start_and_a_report_belong_to_nobody_else() -> None:
+    federation = Federation(random_clients("dnc"), Encoder(6, 3, [5]))  # type: ignore[arg-type]
+    weights = federation.start().weights
+    state = federation.start(weights)
+    weights["W1"].zero_()
+    assert bool(state.weights["W1"].any())
+    _, report = federation.round(state)
+    with pytest.raises(TypeError):
+        report.traffic.up["ModelUpload"] = -1  # type: ignore[index]
 
 
 def test_weights_are_checked() -> None:

@@ -33,6 +33,7 @@ GENERAL_VARIANTS: dict[str, dict[str, Any]] = {
     "learnable": {"aggregator": LearnablePolynomial(0.2, 3)},
     "learnable partial": {"aggregator": LearnablePolynomial(0.2, 3), "participation": Participation(0.5, 0.5)},
     "learnable v1": {"aggregator": LearnablePolynomial(0.2, 3), "estimator": "v1"},
+    "learnable from the identity": {"aggregator": LearnablePolynomial(1.0, 3)},
     "deep": {"hidden": (5, 4), "activation": "tanh", "bias": True},
     "linear": {"hidden": (), "bias": True},
     "gelu": {"activation": "gelu"},

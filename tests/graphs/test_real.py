@@ -127,7 +127,7 @@ def test_subcora_refusals(planetoid_root: Path, tmp_path: Path) -> None:
         SubCoraRecipe(clients=100)
     with pytest.raises(InputError, match="drawn must be at most the 2708 nodes there are, got 3000"):
         subcora(recipe=SubCoraRecipe(drawn=3000), root=planetoid_root, cache=tmp_path)
-    with pytest.raises(InputError, match="max_draws must be large enough to find a piece, got 1 draws"):
+    with pytest.raises(InputError, match="max_draws must be large enough to find a piece, got 1 "):
         subcora(recipe=SubCoraRecipe(max_class_std=0, max_draws=1), root=planetoid_root, cache=tmp_path)
     assert not list(tmp_path.iterdir())
 

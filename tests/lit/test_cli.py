@@ -205,7 +205,14 @@ def test_interruption_ends_with_the_summary_of_what_was_reached(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     command = [sys.executable, "-m", "gfl_lightning", "fit", *SMALL, "--trainer.max_steps=1000000"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509  # else a background job ignores it
+    )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("runs/gfl/version_0/checkpoints/*.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.05)
