@@ -9,7 +9,9 @@ import warnings
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import ArgsType, LightningArgumentParser, LightningCLI
 from pytorch_lightning.utilities.exceptions import SIGTERMException
@@ -46,15 +48,12 @@ class RoundsCLI(LightningCLI):
             auto_configure_optimizers=False,
             seed_everything_default=False,
             save_config_kwargs={"overwrite": True},
+            parser_kwargs={"prog": "python -m gfl_lightning"},
             trainer_defaults={
                 "logger": {
                     "class_path": "pytorch_lightning.loggers.CSVLogger",
                     "init_args": {"save_dir": "runs", "name": "gfl"},
                 },
-                "callbacks": [
-                    ModelCheckpoint(monitor="val_loss"),
-                    ModelCheckpoint(filename="last", every_n_train_steps=50, enable_version_counter=False),
-                ],
                 "enable_model_summary": False,
             },
         )
@@ -67,6 +66,31 @@ class RoundsCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Parse the command line."""
         self.config = parser.parse_args(with_defaults(sys.argv[1:]))
+
+    def _parse_ckpt_path(self) -> None:
+        """Take the model's options from the checkpoint only where the command line names no model."""
+        self._checkpoint = self._read_checkpoint()
+        if not any(a.split("=")[0].split(".")[0] in ("-c", "--config", "--model") for a in sys.argv[1:]):
+            super()._parse_ckpt_path()
+
+    def _read_checkpoint(self) -> dict[str, Any] | None:
+        """The checkpoint that the command line names, checked before anything is made from it."""
+        command = self.config.subcommand
+        path = self.config[command].get("ckpt_path")
+        if path is None:
+            require(command == "fit", "ckpt_path", f"name the checkpoint to {command}", path)
+            return None
+        require(Path(str(path)).is_file(), "ckpt_path", "name a checkpoint file", path)
+        try:
+            checkpoint: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+        except Exception as unreadable:
+            raise InputError(
+                f"ckpt_path must be a checkpoint of this program, got {path!r} ({type(unreadable).__name__})."
+            ) from unreadable
+        require("rounds" in checkpoint, "ckpt_path", "be a checkpoint of this program", path)
+        whole = command != "fit" or "optimizer_states" in checkpoint
+        require(whole, "ckpt_path", "be a whole checkpoint to resume from, such as last.ckpt", path)
+        return checkpoint
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -83,14 +107,29 @@ class RoundsCLI(LightningCLI):
         return Path(logger.save_dir or self.trainer.default_root_dir) / str(logger.name) / version
 
     def before_instantiate_classes(self) -> None:
-        """Refuse a checkpoint that is not there before anything else is made."""
-        path = self.config[self.config.subcommand].get("ckpt_path")
-        known = path in (None, "best", "last") or Path(str(path)).is_file()
-        require(known, "ckpt_path", "name a checkpoint file, or be best or last", path)
+        """Refuse a seed that nothing here would use."""
+        seed = self.config[self.config.subcommand].get("seed_everything")
+        require(not seed, "seed_everything", "be left out, as the seeds of model and data determine everything", seed)
+
+    def instantiate_trainer(self, **options: Any) -> Trainer:
+        """The trainer, with checkpoints of the best and the last round unless the user has others in mind."""
+        config = self.config_init[self.config.subcommand]["trainer"]
+        if config.get("enable_checkpointing") is not False and not config.get("fast_dev_run"):
+            own = config.get("callbacks") or []
+            own = own if isinstance(own, list) else [own]
+            taken = {callback.state_key for callback in own}
+            best = ModelCheckpoint(monitor="val_loss")
+            last = ModelCheckpoint(filename="last", every_n_train_steps=50, enable_version_counter=False)
+            config["callbacks"] = [*own, *(c for c in (best, last) if c.state_key not in taken)]
+        return super().instantiate_trainer(**options)
 
     def after_instantiate_classes(self) -> None:
-        """Refuse data that the model cannot take before anything is written."""
+        """Refuse data and checkpoints that the model cannot take before anything is written."""
         self.model.prepare(self.datamodule.graph)
+        if self._checkpoint is not None:
+            theirs = {name: tuple(weight.shape) for name, weight in self._checkpoint["state_dict"].items()}
+            ours = {name: tuple(weight.shape) for name, weight in self.model.state_dict().items()}
+            require(theirs == ours, "ckpt_path", f"hold weights of {type(self.model).__name__} {ours}", theirs)
 
     def fit(self, model: RoundModule, **options: Any) -> None:
         """Train, test the best model, sum up."""
@@ -121,8 +160,10 @@ class RoundsCLI(LightningCLI):
     def _sum_up(self, status: str) -> None:
         """Test the best model, keep it, and write and print the summary; nothing if no round was made."""
         if self.trainer.global_step == 0:
+            print("no round was made")
             return
-        if status == "finished" and not self.trainer.fast_dev_run:
+        keep = bool(self.trainer.checkpoint_callbacks)
+        if status == "finished" and keep:
             self.trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt", weights_only=False)
         self.model.use_best()
         self.model.setup("test")
@@ -132,9 +173,10 @@ class RoundsCLI(LightningCLI):
             for logger in self.trainer.loggers:
                 logger.log_metrics({"test_loss": test.loss, "test_accuracy": test.accuracy}, self.trainer.global_step)
                 logger.finalize("success")
-            self.trainer.save_checkpoint(self.folder / "best.ckpt", weights_only=True)
+            if keep:
+                self.trainer.save_checkpoint(self.folder / "best.ckpt", weights_only=True)
             write_summary(self.folder, summary)
-        print(render(summary, self.folder))
+        print(render(summary, None if self.trainer.fast_dev_run else self.folder))
 
 
 def main() -> None:

@@ -53,8 +53,8 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> Path:
     return file
 
 
-def render(summary: dict[str, Any], folder: Path) -> str:
-    """The record on one screen."""
+def render(summary: dict[str, Any], folder: Path | None) -> str:
+    """The record on one screen; ``folder`` is where its files are, if any were written."""
     rounds = f"{summary['rounds']} ({summary['updates']} updates, {summary['seconds']:.1f} s)"
     lines = {
         "model": f"{summary['model']} on {summary['data']}, seed {summary['seed']}",
@@ -65,7 +65,7 @@ def render(summary: dict[str, Any], folder: Path) -> str:
         "sent up": _traffic(summary["bytes_up"]),
         "sent down": _traffic(summary["bytes_down"]),
         "privacy": "no guarantee (no differential privacy)",
-        "files": str(folder),
+        "files": str(folder or "none written"),
     }
     return "\n".join(f"{name:>14}  {value}" for name, value in lines.items())
 

@@ -158,13 +158,20 @@ MISTAKES = [
     ),
     (["--trainer.precision=bf16-mixed"], "^error: precision must be 32-true or 64-true, got 'bf16-mixed'"),
     (["--trainer.accumulate_grad_batches=2"], "^error: accumulate_grad_batches must be left out"),
-    (["--ckpt_path=none.ckpt"], "^error: ckpt_path must name a checkpoint file, or be best or last, got 'none.ckpt'"),
+    (["--ckpt_path=none.ckpt"], "^error: ckpt_path must name a checkpoint file, got 'none.ckpt'"),
+    (["--seed_everything=4"], "^error: seed_everything must be left out, as the seeds of model and data determine"),
+    (["--trainer.strategy=ddp"], "^error: strategy must be auto, as the federation is simulated in one process"),
+    (
+        ["--trainer.max_steps=-1", "--trainer.limit_train_batches=0.5"],
+        "^error: limit_train_batches must be a number of",
+    ),
+    (["--trainer.callbacks=EarlyStopping", "--trainer.callbacks.patiense=2"], "patiense"),
     (["--model.local_steps=ten"], "Expected a <class 'int'>. Got value: ten"),
     (["--model.nope=1"], "Option 'nope' is not accepted"),
-    (["--model=Nothing"], "Nothing"),
+    (["--model=Nothing"], "Expected an import path or a subclass spec|Nothing"),
     (["--config=none.yaml"], "none.yaml"),
-    (["--model=Central", "--data=SC"], "^error: "),
-    (["--model=LocalMLPs", "--data=DNC"], "^error: "),
+    (["--model=Central", "--data=SC"], "^error: graph must have one sample per client for a centralised network"),
+    (["--model=LocalMLPs", "--data=DNC"], "^error: graph must give every client a training sample, as each trains"),
 ]
 
 
@@ -179,6 +186,67 @@ def test_a_mistake_gets_its_sentence_and_exit_code_2(
     assert re.search(sentence, shown.err), shown.err
     assert "Traceback" not in shown.err + shown.out
     assert not Path("runs").exists()
+
+
+def test_checkpoints_that_do_not_fit_are_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", *SMALL, "--trainer.max_steps=3")
+    best, last = str(newest() / "best.ckpt"), str(newest() / "checkpoints" / "last.ckpt")
+    Path("junk.ckpt").write_text("junk")
+    torch.save({"state_dict": {}}, "other.ckpt")
+    karate = str(CONFIGS[0].parent / "dnc_karate.yaml")
+    for arguments, sentence in (
+        (
+            ("fit", *SMALL, "--ckpt_path", best),
+            "ckpt_path must be a whole checkpoint to resume from, such as last.ckpt",
+        ),
+        (("fit", *SMALL, "--ckpt_path=junk.ckpt"), "ckpt_path must be a checkpoint of this program, got 'junk.ckpt' "),
+        (("fit", *SMALL, "--ckpt_path=other.ckpt"), "ckpt_path must be a checkpoint of this program, got 'other.ckpt'"),
+        (("test", "--config", karate, "--ckpt_path", last), "ckpt_path must hold weights of GFL"),
+        (("test", *SMALL), "ckpt_path must name the checkpoint to test, got None"),
+        (("test", "--model=Central", *SMALL[:2], "--ckpt_path", best), "ckpt_path must hold weights of Central"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run(*arguments)
+        assert stop.value.code == 2
+        assert f"error: {sentence}" in capsys.readouterr().err
+
+
+def test_options_on_the_command_line_win_over_a_resumed_checkpoint(run: Run) -> None:
+    run("fit", *SMALL, "--trainer.max_steps=3")
+    last = str(newest() / "checkpoints" / "last.ckpt")
+    run("fit", *SMALL, "--trainer.max_steps=6", "--model.local_steps=3", "--ckpt_path", last)
+    assert json.loads((newest() / "summary.json").read_text())["updates"] == 18
+    assert yaml.safe_load((newest() / "config.yaml").read_text())["model"]["init_args"]["local_steps"] == 3
+
+
+def test_a_resume_with_nothing_to_do_leaves_a_checkpoint_that_goes_on(run: Run) -> None:
+    options = (*SMALL, "--model.server_optimizer=momentum", "--model.share_participation=0.5")
+    run("fit", *options, "--trainer.max_steps=12")
+    whole = json.loads((newest() / "summary.json").read_text())
+    run("fit", *options, "--trainer.max_steps=6")
+    for rounds in (6, 12):
+        last = str(newest() / "checkpoints" / "last.ckpt")
+        run("fit", *options, f"--trainer.max_steps={rounds}", "--ckpt_path", last)
+    extended = json.loads((newest() / "summary.json").read_text())
+    assert {**extended, "seconds": 0} == {**whole, "seconds": 0}
+
+
+def test_callbacks_by_their_short_names_and_without_checkpoints(run: Run) -> None:
+    Path("c.yaml").write_text(
+        "trainer: {max_steps: 40, val_check_interval: 1, enable_checkpointing: false, enable_progress_bar: false,\n"
+        "  callbacks: [{class_path: EarlyStopping, init_args: {monitor: val_loss, min_delta: 1, patience: 2}}]}\n"
+        "model: {class_path: GFL, init_args: {hidden: [8]}}\ndata: {class_path: DNC, init_args: {num_clients: 60}}\n"
+    )
+    run("fit", "--config=c.yaml")
+    assert json.loads((newest() / "summary.json").read_text())["rounds"] == 3
+    assert not list(newest().rglob("*.ckpt"))
+    run(
+        "fit",
+        *SMALL,
+        "--trainer.max_steps=4",
+        "--trainer.callbacks=ModelCheckpoint",
+        "--trainer.callbacks.monitor=val_loss",
+    )
 
 
 def test_divergence_ends_with_what_was_reached(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

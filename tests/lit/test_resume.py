@@ -16,7 +16,9 @@ from lit_types import Fit
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, WeightAveraging
 
+from gfl_lightning.lit.data import DNC
 from gfl_lightning.lit.gfl import GFL
+from gfl_lightning.lit.rounds import FederatedTrainer
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -81,6 +83,20 @@ def test_a_finished_run_can_be_extended(fit: Fit, tmp_path: Path) -> None:
     assert trainer.global_step == 7
 
 
+def test_a_loaded_model_may_start_anew_and_a_live_one_go_on(fit: Fit, tmp_path: Path, data: DNC) -> None:
+    model = {"share_participation": 0.5, "server_optimizer": "momentum"}
+    saving = ModelCheckpoint(tmp_path / "c", save_last=True)
+    trainer, whole = fit(model, max_steps=7, callbacks=[saving], enable_checkpointing=True)
+    loaded = GFL.load_from_checkpoint(tmp_path / "c" / "last.ckpt", weights_only=True)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    FederatedTrainer(max_steps=3, **quiet).fit(loaded, datamodule=data)  # type: ignore[arg-type]
+    assert loaded.state.round == 3
+    trainer.fit_loop.epoch_loop.max_steps = 12
+    trainer.fit(whole, datamodule=data)
+    _, straight = fit(model, max_steps=12)
+    assert_same(outcome(whole), outcome(straight))
+
+
 def test_weight_averaging_survives_a_resume(fit: Fit, tmp_path: Path) -> None:
     _, whole = fit(max_steps=9, callbacks=[WeightAveraging()])
     saving = ModelCheckpoint(tmp_path / "c", every_n_train_steps=4, save_top_k=-1, save_last=True)
@@ -96,7 +112,9 @@ import sys, time
 from pathlib import Path
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from gfl_lightning.lit.data import DNC
+from gfl_lightning.lit.data import DNC
 from gfl_lightning.lit.gfl import GFL
+from gfl_lightning.lit.rounds import FederatedTrainer
 from gfl_lightning.lit.rounds import FederatedTrainer
 
 class Slow(Callback):

@@ -97,6 +97,7 @@ def test_the_loop_stands_where_lightning_looks_for_it() -> None:
         ({"max_steps": 9, "limit_train_batches": 3}, 3),
         ({"max_steps": 10, "limit_train_batches": 0.5}, 5),
         ({"max_steps": -1, "limit_train_batches": 6}, 6),
+        ({"max_steps": 4, "limit_val_batches": 0}, 4),
         ({"fast_dev_run": True}, 1),
         ({"fast_dev_run": 3}, 3),
     ],
@@ -129,8 +130,16 @@ def test_a_logged_value_of_a_callback_reaches_lightnings_metrics(fit: Fit) -> No
         def on_train_batch_end(self, trainer: Trainer, pl_module: GFL, *_: object) -> None:
             pl_module.log("mine", float(trainer.global_step), on_step=True)
 
-    trainer, _ = fit(max_steps=3, callbacks=[Logs()])
+        def on_validation_epoch_end(self, trainer: Trainer, pl_module: GFL) -> None:  # type: ignore[override]
+            pl_module.log("at_validation", 10.0 * trainer.global_step)
+
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: GFL) -> None:  # type: ignore[override]
+            pl_module.log("at_the_end", 7.0)
+
+    trainer, _ = fit(max_steps=3, callbacks=[Logs()], val_check_interval=2)
     assert float(trainer.callback_metrics["mine"]) == 3
+    assert float(trainer.callback_metrics["at_validation"]) == 30
+    assert float(trainer.callback_metrics["at_the_end"]) == 7
 
 
 def test_precision_and_seed_are_the_trainers_and_the_models(fit: Fit) -> None:
