@@ -85,13 +85,17 @@ def exchange(
     groups = []
     for number in uploaded_in[uploaded_in >= 0].unique().tolist():
         positions = (uploaded_in[table.owner] == number).nonzero().flatten()
-        then = weights if number == round_number else history[number]
-        x = table.graph.x[table.shared[positions]]
-        pattern = None
-        if uploaded_a is not None:
-            then_a = torch.relu(x @ then["W1"].T)
+        rows = table.shared[positions]
+        then_a = pattern = None
+        if number == round_number:
+            then, then_h, then_a = weights, h[rows], None if a is None else a[rows]
+        else:
+            then, x = history[number], table.graph.x[rows]
+            then_h = encoder(then, x)
+            then_a = torch.relu(x @ then["W1"].T) if structured else None
+        if then_a is not None and uploaded_a is not None:
             pattern = then_a.sign()
             uploaded_a += table.client_mean(then_a, positions)
-        uploaded_h += table.client_mean(encoder(then, x), positions)
+        uploaded_h += table.client_mean(then_h, positions)
         groups.append(UploadGroup(then, positions, pattern))
     return Exchange(z, h, uploaded_h, uploaded_a, groups)

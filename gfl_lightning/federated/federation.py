@@ -36,7 +36,7 @@ from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.federated.traffic import TrafficMeter
 from gfl_lightning.federated.training_set import TrainingSet
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.graphs.propagation import hop_columns, hops, propagation
+from gfl_lightning.graphs.propagation import hop_diagonals, hops, propagation
 from gfl_lightning.models.aggregator import APPNP, Aggregator
 from gfl_lightning.models.encoder import Encoder, Weights
 
@@ -244,10 +244,8 @@ class Federation:
     @cached_property
     def _hop_diagonals(self) -> Tensor:
         """(P^l)_kk of all clients ``[N, L]``."""
-        A, every = self._near.A, torch.arange(self.graph.num_clients, device=self.graph.x.device)
-        M = len(A.gamma) - 1
-        parts = [hop_columns(A.P, part, M)[:, part].diagonal(dim1=1, dim2=2) for part in every.split(256)]
-        return torch.cat(parts, 1).T
+        every = torch.arange(self.graph.num_clients, device=self.graph.x.device)
+        return hop_diagonals(self._near.A.P, every, len(self._near.A.gamma) - 1)
 
     def _exchanged(self, state: FederationState) -> FederationState:
         """The state with the exchange of its round done: uploads renewed, representations at hand."""

@@ -72,6 +72,20 @@ def hop_columns(P: Tensor, clients: Tensor, M: int) -> Tensor:
     return hops(P, _one_hot(P, clients), M)
 
 
+def hop_diagonals(P: Tensor, clients: Tensor, M: int) -> Tensor:
+    """(P^i)_kk for i = 0 … M, ``[clients, M+1]``, never holding more than a chunk of columns.
+
+    P is symmetric, so (P^i)_kk = ⟨P^a e_k, P^b e_k⟩ with a + b = i: half the products suffice.
+    """
+    half = (M + 1) // 2
+    size = max(1, CHUNK_ENTRIES // (P.shape[0] * (half + 1)))
+    parts = []
+    for part in clients.split(size):
+        column = hop_columns(P, part, half)
+        parts.append(torch.stack([(column[i // 2] * column[i - i // 2]).sum(0) for i in range(M + 1)], 1))
+    return torch.cat(parts)
+
+
 def _one_hot(P: Tensor, clients: Tensor) -> Tensor:
     one_hot = torch.zeros(P.shape[0], len(clients), dtype=P.dtype, device=P.device)
     one_hot[clients, torch.arange(len(clients), device=P.device)] = 1
@@ -113,13 +127,12 @@ class Propagation:
         return torch.cat(rows)
 
     def diagonal(self, clients: Tensor | None = None) -> Tensor:
-        """Ã_kk of chosen clients (default all), never holding more than a chunk of columns."""
+        """Ã_kk of chosen clients (default all)."""
         if clients is None:
             clients = torch.arange(self.num_clients, device=self.P.device)
         if self.is_identity:
             return self.gamma[0].to(self.P).expand(len(clients)).clone()
-        parts = [self._columns(part)[part].diagonal() for part in clients.split(self._chunk)]
-        return torch.cat(parts)
+        return hop_diagonals(self.P, clients, len(self.gamma) - 1) @ self.gamma.to(self.P.dtype)
 
     def dense(self) -> Tensor:
         """Ã itself, ``[N, N]``, for small N only."""
