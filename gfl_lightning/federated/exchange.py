@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gfl_lightning.federated.features import Features
 from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.models.encoder import Encoder, Weights
 
@@ -66,13 +67,7 @@ def exchange(
 
     ``uploaded_in`` is the round of each client's last upload; ``None`` means that all are of this round.
     """
-    structured = encoder.is_papers
-    if structured:
-        z = table.features.times(weights["W1"])
-        a = torch.relu(z)
-        h = a @ weights["W2"].T
-    else:
-        z, a, h = None, None, encoder(weights, table.graph.x)
+    z, a, h = _encode(encoder, weights, table.features)
     if uploaded_in is None:
         mean_h, mean_a, pattern = table.client_mean(table.shared_rows(h)), None, None
         if a is not None:
@@ -86,16 +81,23 @@ def exchange(
     for number in uploaded_in[uploaded_in >= 0].unique().tolist():
         positions = (uploaded_in[table.owner] == number).nonzero().flatten()
         rows = table.shared[positions]
-        then_a = pattern = None
         if number == round_number:
-            then, then_h, then_a = weights, h[rows], None if a is None else a[rows]
+            then, then_a, then_h = weights, None if a is None else a[rows], h[rows]
         else:
-            then, x = history[number], table.graph.x[rows]
-            then_h = encoder(then, x)
-            then_a = torch.relu(x @ then["W1"].T) if structured else None
+            then = history[number]
+            _, then_a, then_h = _encode(encoder, then, Features(table.graph.x[rows], None, None))
+        pattern = None if then_a is None else then_a.sign()
         if then_a is not None and uploaded_a is not None:
-            pattern = then_a.sign()
             uploaded_a += table.client_mean(then_a, positions)
         uploaded_h += table.client_mean(then_h, positions)
         groups.append(UploadGroup(then, positions, pattern))
     return Exchange(z, h, uploaded_h, uploaded_a, groups)
+
+
+def _encode(encoder: Encoder, weights: Weights, features: Features) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """z and a of the paper's encoder (``None`` for others) and h; the bits do not depend on how W1 lies in memory."""
+    if not encoder.is_papers:
+        return None, None, encoder(weights, features.x)
+    z = features.times(weights["W1"])
+    a = torch.relu(z)
+    return z, a, a @ weights["W2"].T
