@@ -27,7 +27,7 @@ from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
 from gfl_lightning.lit.summary import render, summarise, write_summary
 
-MODELS = (GFL, Central, LocalMLPs)
+MODELS = (GFL, Central, LocalMLPs)  # imported so that the command line knows them by their short names
 EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_INTERRUPTED, EXIT_TERMINATED = 2, 3, 130, 143
 
 
@@ -91,11 +91,6 @@ class RoundsCLI(LightningCLI):
         whole = command != "fit" or "optimizer_states" in checkpoint
         require(whole, "ckpt_path", "be a whole checkpoint to resume from, such as last.ckpt", path)
         return checkpoint
-
-    @staticmethod
-    def subcommands() -> dict[str, set[str]]:
-        """The four things to do with a model."""
-        return {name: keys for name, keys in LightningCLI.subcommands().items() if name != "tune"}
 
     @property
     def folder(self) -> Path:

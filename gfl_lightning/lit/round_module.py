@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gfl_lightning.checks import require
 from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.federated.options import require_rate
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.models.encoder import Weights
 
@@ -49,7 +50,7 @@ class RoundModule(LightningModule):
 
     def __init__(self, lr: float, lr_scheduler: LRSchedulerCallable | None = None) -> None:
         super().__init__()
-        require(0 < lr < math.inf, "lr", "be positive and finite", lr)
+        require_rate("lr", lr)
         self.lr = lr
         self._lr_scheduler = lr_scheduler
         self.best = Best()
@@ -211,7 +212,7 @@ class RoundModule(LightningModule):
             self.best = Best(**saved["best"])
             self.totals, self.seconds = saved["totals"], saved["seconds"]
             self.round_metrics = saved["metrics"]
-            self._saved_progress = saved["progress"]
+            self._saved_progress, self._running = saved["progress"], False
 
 
 def _scalars(result: RoundResult) -> dict[str, float]:

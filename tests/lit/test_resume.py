@@ -97,6 +97,19 @@ def test_a_loaded_model_may_start_anew_and_a_live_one_go_on(fit: Fit, tmp_path: 
     assert_same(outcome(whole), outcome(straight))
 
 
+def test_a_checkpoint_loaded_into_a_trained_module_is_what_it_saves(fit: Fit, tmp_path: Path, data: DNC) -> None:
+    model = {"share_participation": 0.5, "server_optimizer": "momentum"}
+    saving = ModelCheckpoint(tmp_path / "c", every_n_train_steps=6, save_last=True)
+    _, module = fit(model, max_steps=9, callbacks=[saving], enable_checkpointing=True)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    idle = FederatedTrainer(max_steps=6, **quiet)  # type: ignore[arg-type]
+    idle.fit(module, datamodule=data, ckpt_path=tmp_path / "c" / "last.ckpt")
+    idle.save_checkpoint(tmp_path / "again.ckpt", weights_only=False)
+    _, resumed = fit(model, {"ckpt_path": tmp_path / "again.ckpt"}, max_steps=12)
+    _, whole = fit(model, max_steps=12)
+    assert_same(outcome(resumed), outcome(whole))
+
+
 def test_weight_averaging_survives_a_resume(fit: Fit, tmp_path: Path) -> None:
     _, whole = fit(max_steps=9, callbacks=[WeightAveraging()])
     saving = ModelCheckpoint(tmp_path / "c", every_n_train_steps=4, save_top_k=-1, save_last=True)
