@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gfl_lightning.federated.options import LocalTraining, Participation
 from gfl_lightning.federated.randomness import Stream, generator
-from gfl_lightning.federated.training_set import Batches, TrainingSet, draw_batches
+from gfl_lightning.federated.training_set import Batches, TrainingSet, draw_batches, poisson_batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,7 @@ class Schedule:
         participation: how many of them take part.
         local: the clients' batches and steps.
         seed: of all draws.
+        poisson: whether batches are Poisson samples, as DP-SGD wants them, instead of passes over the data.
     """
 
     training: TrainingSet
@@ -29,6 +30,7 @@ class Schedule:
     participation: Participation
     local: LocalTraining
     seed: int
+    poisson: bool = False
 
     @property
     def everyone_shares(self) -> bool:
@@ -53,6 +55,8 @@ class Schedule:
         """The samples of each local step of round t, for all training clients."""
         steps = self.local.steps
         dtype = self.training.target.dtype
+        if self.poisson:
+            return poisson_batches(self.training, self.local.batch_size, steps, t, self.seed, dtype)
         return draw_batches(self.training, self.local.batch_size, steps, t * steps, self.seed, dtype)
 
     def batches_by_client(self, t: int) -> dict[int, list[Tensor]]:
