@@ -121,17 +121,18 @@ class Federation:
         sizes = Sizes(K, n, graph.num_clients, len(self._table.shared))
         dp_sgd = self.protection.touches_steps
         self.path: Path = choose_path(path, sizes, self.encoder, self.aggregator, estimator, self.local, dp_sgd)
-        self._near = Neighbourhood.of(propagation(graph, self.aggregator.gamma, graph.x.dtype), self._training.clients)
+        self.propagation = propagation(graph, self.aggregator.gamma, graph.x.dtype)
+        self._near = Neighbourhood.of(self.propagation, self._training.clients)
         self._evaluator = Evaluator(graph)
-        self._isolated = self._near.A.is_identity and not self.aggregator.learnable
-        require_protection(self.protection, protocol, estimator, self._isolated)
+        self.isolated = self.propagation.is_identity and not self.aggregator.learnable
+        require_protection(self.protection, protocol, estimator, self.isolated)
         hops_sent = len(self.aggregator.gamma) if self.aggregator.learnable else 1
         meter = TrafficMeter(
             self.encoder,
             hops_sent,
             self.aggregator.learnable,
-            self._isolated,
-            estimator != "v1" and not self._isolated,
+            self.isolated,
+            estimator != "v1" and not self.isolated,
             graph.x.element_size(),
         )
         self._reporter = Reporter(graph, self.schedule, meter, protocol)
@@ -204,7 +205,7 @@ class Federation:
     def _logits(self, weights: Weights, now: Exchange) -> Tensor:
         if "gamma" in weights:
             gamma = weights["gamma"]
-            Z = torch.tensordot(gamma, hops(self._near.A.P, now.uploaded_h, len(gamma) - 1), 1)
+            Z = torch.tensordot(gamma, hops(self.propagation.P, now.uploaded_h, len(gamma) - 1), 1)
         else:
             Z = self._near.everywhere(now.uploaded_h)
         if self._table.one_sample_each and now.everyone_shared and not self.protection.touches_hidden:
@@ -224,7 +225,7 @@ class Federation:
             training=self._training,
             batches=self.schedule.batches(state.round),
             chosen=None,
-            vote=self._vote,
+            vote=self.votes,
             lr=self.local.lr if lr is None else lr,
             steps=self.local.steps,
         )
@@ -236,7 +237,7 @@ class Federation:
     @cached_property
     def local_path(self) -> LocalPath:
         """How the local steps are computed, with what is known before training."""
-        compensated = self.estimator == "compensated" and not self._isolated
+        compensated = self.estimator == "compensated" and not self.isolated
         if self.path == "dual":
             return DualPath.prepare(self._table, self._training, self._near, compensated)
         if self.path == "primal":
@@ -247,7 +248,7 @@ class Federation:
             self.encoder,
             estimator,
             self.local,
-            self._near.A,
+            self.propagation,
             self._training.clients,
             self.aggregator.learnable,
         )
@@ -259,7 +260,7 @@ class Federation:
         if protection.is_inert:
             return None
         if protection.jacobian_std > 0:
-            rows, _ = rows_by_hop(self._near.A, self._training.clients, self.aggregator.learnable)
+            rows, _ = rows_by_hop(self.propagation, self._training.clients, self.aggregator.learnable)
         return Shield.of(
             protection,
             self._table,
@@ -272,7 +273,7 @@ class Federation:
         )
 
     @cached_property
-    def _vote(self) -> Tensor:
+    def votes(self) -> Tensor:
         """Weight of each training client in the average ``[K]``."""
         counts = self._training.counts.to(self.graph.x.dtype)
         return rescaled(counts if self.server.weighting == "samples" else torch.ones_like(counts))
@@ -281,7 +282,7 @@ class Federation:
     def _hop_diagonals(self) -> Tensor:
         """(P^l)_kk of all clients ``[N, L]``."""
         every = torch.arange(self.graph.num_clients, device=self.graph.x.device)
-        return hop_diagonals(self._near.A.P, every, len(self._near.A.gamma) - 1)
+        return hop_diagonals(self.propagation.P, every, len(self.propagation.gamma) - 1)
 
     def _exchanged(self, state: FederationState) -> FederationState:
         """The state with the exchange of its round done: uploads renewed, representations at hand."""

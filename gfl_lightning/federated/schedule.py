@@ -51,6 +51,16 @@ class Schedule:
         drawn = self._draw(Stream.SHARING_CLIENTS, t, self.participation.share, self.num_clients)
         return torch.arange(self.num_clients, device=self.training.clients.device) if drawn is None else drawn
 
+    def attendance(self, rounds: range) -> tuple[Tensor, Tensor]:
+        """How often each client trains and shares in some rounds, two counts ``[N]``."""
+        trained = torch.zeros(self.num_clients, dtype=torch.int64)
+        shared = torch.zeros(self.num_clients, dtype=torch.int64)
+        whole = (self.training_places(0) is None, self.everyone_shares)
+        for t in range(1) if all(whole) and len(rounds) else rounds:
+            trained[self.who_trains(t).cpu()] += 1
+            shared[self.who_shares(t).cpu()] += 1
+        return (trained * len(rounds), shared * len(rounds)) if all(whole) else (trained, shared)
+
     def batches(self, t: int) -> Batches:
         """The samples of each local step of round t, for all training clients."""
         steps = self.local.steps

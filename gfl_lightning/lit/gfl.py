@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor, nn
 
@@ -22,9 +23,12 @@ from gfl_lightning.federated.options import (
 from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.lit.privacy_account import PrivacyAccount
 from gfl_lightning.lit.round_module import RoundModule, RoundResult
 from gfl_lightning.models.aggregator import APPNP, SGC, Aggregator, Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.report import PrivacyReport
 
 
 class GFL(RoundModule):
@@ -107,8 +111,10 @@ class GFL(RoundModule):
             weights["gamma"] = self.aggregator.gamma.float()
         for name, weight in weights.items():
             self.register_parameter(name, nn.Parameter(weight, requires_grad=False))
+        self.account = PrivacyAccount()
         self._federation: Federation | None = None
         self._state: FederationState | None = None
+        self._loaded_round = 0
 
     @property
     def federation(self) -> Federation:
@@ -127,33 +133,54 @@ class GFL(RoundModule):
         """I."""
         return self.local.steps
 
+    def protect(self, **options: Any) -> None:
+        """Set fields of `Protection` and `Guarantee`; the next set-up builds the federation with them."""
+        self.account.protect(**options)
+
     def prepare(self, graph: ClientGraph) -> None:
         """Build the federation."""
-        self._federation = Federation(
-            graph,
-            self.encoder,
-            self.aggregator,
-            self.estimator,
-            self.local,
-            self.server,
-            self.participation,
-            self.protocol,
-            self.path,
-            self.seed,
-        )
+
+        def federation(protection: Protection) -> Federation:
+            return Federation(
+                graph,
+                self.encoder,
+                self.aggregator,
+                self.estimator,
+                self.local,
+                self.server,
+                self.participation,
+                self.protocol,
+                self.path,
+                self.seed,
+                protection,
+            )
+
+        self._federation = self.account.open(federation, lambda: self.trainer.max_steps)
 
     def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
         """Start the federation at the parameters, resume it, or go on with the state at hand."""
+        spent = saved.pop("privacy", None)
         if saved:
             weights = {name: weight.clone() for name, weight in self.current_weights().items()}
             self._state = FederationState(rounds_done, weights, **saved)
         elif rounds_done == 0 or self._state is None or self._state.round != rounds_done:
             self._state = self.federation.start(self.current_weights())
+        self.account.begin(rounds_done, spent)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the privacy budget, if there is one, allows another round."""
+        return self.account.allows_another
+
+    @property
+    def privacy(self) -> PrivacyReport | None:
+        """What the rounds so far have spent; ``None`` where nothing protects them."""
+        return self.account.report()
 
     def progress(self) -> dict[str, Any]:
-        """The state beside W̄: ages of the uploads, the W̄ they come from, and the server's moments."""
+        """The state beside W̄: ages of the uploads, the W̄ they come from, the server's moments, the privacy spent."""
         state = self.state
-        return {
+        return self.account.state() | {
             "uploaded_in": state.uploaded_in,
             "enrolled_in": state.enrolled_in,
             "history": state.history,
@@ -175,15 +202,37 @@ class GFL(RoundModule):
             "printed_bytes_up": report.printed_traffic.total_up,
             "printed_bytes_down": report.printed_traffic.total_down,
         }
-        return RoundResult(report.metrics, scalars)
+        return RoundResult(report.metrics, scalars | self.account.charge())
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Lightning's hook: keep the protection too, so that nothing is ever evaluated or resumed without it."""
+        super().on_save_checkpoint(checkpoint)
+        if not self.account.protection.is_inert:
+            checkpoint["protection"] = vars(self.federation.protection) | vars(self.account.guarantee)
+            checkpoint["protection"]["calibrate"] = False
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Lightning's hook: take up its protection where the run at hand names none."""
+        super().on_load_checkpoint(checkpoint)
+        self._loaded_round = checkpoint["global_step"]
+        if "protection" in checkpoint and self.account.protection.is_inert:
+            self.protect(**checkpoint["protection"])
+            self._prepared_for = None
 
     def predict_logits(self) -> Tensor:
-        """Ã_kk h_{k,s} + C_k, every client sharing at the parameters."""
-        return self.federation.logits_of(self.current_weights())
+        """Ã_kk h_{k,s} + C_k, every client sharing at the parameters, as protected as in the round they come from."""
+        return self.federation.logits_of(self.current_weights(), self._round_of_parameters())
 
     def evaluate(self) -> dict[str, Metrics]:
         """Metrics on each split, every client sharing at the parameters."""
-        return self.federation.metrics_of(self.current_weights())
+        return self.federation.metrics_of(self.current_weights(), self._round_of_parameters())
+
+    def _round_of_parameters(self) -> int:
+        """The round that left the parameters: the best, the last, or that of the checkpoint they were loaded from."""
+        now = self.current_weights()
+        if self.best.weights and all(torch.equal(now[name], weight) for name, weight in self.best.weights.items()):
+            return self.best.round
+        return self._loaded_round if self._state is None else self._state.round
 
     def last_weights(self) -> Weights:
         """W̄ after the last round."""

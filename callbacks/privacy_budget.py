@@ -1,0 +1,41 @@
+"""The claim that protection is measured against, and the end of a fit that has spent its budget."""
+
+from __future__ import annotations
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+
+from callbacks.federation import federated
+from gfl_lightning.privacy.accounting import Accountant
+from gfl_lightning.privacy.protection import Protection, Unit
+from gfl_lightning.privacy.releases import Guarantee, Neighbours
+
+
+class PrivacyBudget(Callback):
+    """What ε is about, and a budget of it: a fit stops before the round that would exceed the budget.
+
+    Args:
+        max_epsilon: the largest ε against the server; none means that ε is only reported.
+        delta: δ.
+        unit: ``client`` promises for a client's whole data set, ``sample`` for one sample of it; with ``sample`` the
+            bounds on ĥ_j and ∇ĥ_j are on each sample's part of these means.
+        neighbours: ``replace`` (a unit's data against any other) or ``zero_out`` (against nothing).
+        accountant: ``rdp``, or ``prv`` (tighter and slower), where local steps are on samples.
+        calibrate: set the noise of everything bounded, so that ``max_steps`` rounds spend ``max_epsilon``.
+    """
+
+    def __init__(
+        self,
+        max_epsilon: float | None = None,
+        delta: float = 1e-5,
+        unit: Unit = "client",
+        neighbours: Neighbours = "replace",
+        accountant: Accountant = "rdp",
+        calibrate: bool = False,
+    ) -> None:
+        super().__init__()
+        guarantee = Guarantee(delta, neighbours, accountant, max_epsilon, calibrate)
+        self._options = vars(guarantee) | {"unit": Protection(unit=unit).unit}
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Tell the module, which counts what its rounds release and allows no round beyond the budget."""
+        federated(self, pl_module).protect(**self._options)
