@@ -20,7 +20,9 @@ class PrivacyBudget(Callback):
             bounds on ĥ_j and ∇ĥ_j are on each sample's part of these means.
         neighbours: ``replace`` (a unit's data against any other) or ``zero_out`` (against nothing).
         accountant: ``rdp``, or ``prv`` (tighter and slower), where local steps are on samples.
-        calibrate: set the noise of everything bounded, so that ``max_steps`` rounds spend ``max_epsilon``.
+        calibrate: set the noise so that ``max_steps`` rounds spend ``max_epsilon``. Noise that is stated is scaled by
+            one factor, so it only says the proportions; where something bounded has none, it is in proportion to the
+            sensitivity.
     """
 
     def __init__(

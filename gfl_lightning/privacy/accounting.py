@@ -114,13 +114,13 @@ def _rdp_of_a_step(noise_multiplier: float, rate: float) -> tuple[float, ...]:
 def least_multiplier(
     spending: Callable[[float], Spending], epsilon: float, delta: float, accountant: Accountant = "rdp"
 ) -> float:
-    """The least z, to a relative 1e-4 and rounded up, for which what ``spending(z)`` describes stays within (ε, δ)."""
+    """The least z, to a relative 1e-3 and rounded up, for which what ``spending(z)`` describes stays within (ε, δ)."""
     require(0 < epsilon < math.inf, "epsilon", "be positive and finite", epsilon)
     low, high = 0.0, 1.0
     while epsilon_of(spending(high), delta, accountant) > epsilon:
         low, high = high, 2 * high
         require(high < 1e9, "epsilon", "be large enough for some noise to reach it", epsilon)
-    while high - low > 1e-4 * high:
+    while high - low > 1e-3 * high:
         middle = (low + high) / 2
         if epsilon_of(spending(middle), delta, accountant) > epsilon:
             low = middle

@@ -101,8 +101,8 @@ def calibrated(
 ) -> Protection:
     """The protection with the least noise that keeps ``rounds`` rounds within the budget ``max_epsilon``.
 
-    Everything released gets noise of the same multiple of its sensitivity. Clients train and share as often as
-    ``trained`` and ``shared`` say ``[N]``.
+    The noise that the protection states is scaled by one factor; where it states none it is that multiple of the
+    sensitivity. Clients train and share as often as ``trained`` and ``shared`` say ``[N]``.
     """
     assert guarantee.max_epsilon is not None
 

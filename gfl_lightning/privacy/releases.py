@@ -133,19 +133,19 @@ def releases(protection: Protection, guarantee: Guarantee, facts: Facts) -> Rele
 
 
 def with_multiplier(protection: Protection, guarantee: Guarantee, facts: Facts, z: float) -> Protection:
-    """The protection with noise of z times the sensitivity on everything that is released and bounded."""
+    """The protection with z times the noise it has, or z times the sensitivity where something bounded has none."""
     apart = 2.0 if guarantee.neighbours == "replace" else 1.0
     sample = protection.unit == "sample"
     of_mean = apart / float(facts.shared.min()) if sample else apart
-    noise: dict[str, Any] = {}
-    if facts.shares_hidden and math.isfinite(protection.hidden_clip):
-        noise["hidden_std"] = z * of_mean * protection.hidden_clip
-    if facts.shares_jacobian and math.isfinite(protection.jacobian_clip):
-        noise["jacobian_std"] = z * of_mean * protection.jacobian_clip
-    if sample and protection.touches_steps:
-        noise["noise_multiplier"] = z * apart
-    elif math.isfinite(protection.update_clip):
-        noise["update_std"] = z * (2.0 if sample else apart) * protection.update_clip
+    unit_noise = {
+        "hidden_std": of_mean * protection.hidden_clip if facts.shares_hidden else math.inf,
+        "jacobian_std": of_mean * protection.jacobian_clip if facts.shares_jacobian else math.inf,
+        "update_std": (2.0 if sample else apart) * protection.update_clip,
+        "noise_multiplier": apart if sample and protection.touches_steps else math.inf,
+    }
+    noise: dict[str, Any] = {
+        name: z * (getattr(protection, name) or unit) for name, unit in unit_noise.items() if math.isfinite(unit)
+    }
     return replace(protection, **noise)
 
 
