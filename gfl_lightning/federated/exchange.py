@@ -16,6 +16,7 @@ from gfl_lightning.federated.features import Features
 from gfl_lightning.federated.guard import UploadGuard
 from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.clipping import scaled_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,7 @@ def _uploads(
         return _Uploads(mean_h, None, UploadGroup(weights, positions, None, scale))
     pattern = a.sign()
     if scale is not None:
-        a, pattern = a * scale[:, None], pattern * scale[:, None]
+        a, pattern = scaled_rows(a, scale), scaled_rows(pattern, scale)
     return _Uploads(mean_h, table.client_mean(a, positions), UploadGroup(weights, positions, pattern, scale))
 
 

@@ -14,4 +14,9 @@ def clip_scale(norm: Tensor, bound: float) -> Tensor:
 
 def clipped_rows(values: Tensor, bound: float) -> Tensor:
     """Each row bounded, ``[rows, m]``."""
-    return values * clip_scale(torch.linalg.vector_norm(values, dim=1), bound)[:, None]
+    return scaled_rows(values, clip_scale(torch.linalg.vector_norm(values, dim=1), bound))
+
+
+def scaled_rows(values: Tensor, scale: Tensor) -> Tensor:
+    """Each row times its scale; 0 where that is 0, whatever the row holds."""
+    return torch.where(scale[:, None] > 0, values * scale[:, None], 0)
