@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from pytorch_lightning import Callback, LightningModule, Trainer
-
-from callbacks.federation import federated
+from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.privacy.protection import Protection
 
 
-class DPNoise(Callback):
+class DPNoise(ProtectingCallback):
     """Gaussian noise on every entry of ĥ_j, ∇ĥ_j and W_k − W̄, fresh each round, after bounding their norms.
 
     The paper's "hn" is ``hidden_std`` alone, "hn_gn" ``hidden_std`` and ``jacobian_std``: without bounds nothing is
@@ -35,17 +32,7 @@ class DPNoise(Callback):
         jacobian_clip: float = math.inf,
         update_clip: float = math.inf,
     ) -> None:
-        super().__init__()
-        self._options: dict[str, Any] = {
-            "hidden_std": hidden_std,
-            "jacobian_std": jacobian_std,
-            "update_std": update_std,
-            "hidden_clip": hidden_clip,
-            "jacobian_clip": jacobian_clip,
-            "update_clip": update_clip,
-        }
-        Protection(**self._options)  # refuses what is out of range
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Protect the uploads of the federation that is about to be built."""
-        federated(self, pl_module).protect(**self._options)
+        checked = Protection(hidden_std, jacobian_std, update_std, hidden_clip, jacobian_clip, update_clip)
+        noise = {name: getattr(checked, name) for name in ("hidden_std", "jacobian_std", "update_std")}
+        bounds = {name: getattr(checked, name) for name in ("hidden_clip", "jacobian_clip", "update_clip")}
+        super().__init__(noise | bounds)

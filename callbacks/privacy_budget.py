@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pytorch_lightning import Callback, LightningModule, Trainer
-
-from callbacks.federation import federated
+from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.privacy.accounting import Accountant
 from gfl_lightning.privacy.protection import Protection, Unit
 from gfl_lightning.privacy.releases import Guarantee, Neighbours
 
 
-class PrivacyBudget(Callback):
+class PrivacyBudget(ProtectingCallback):
     """What ε is about, and a budget of it: a fit stops before the round that would exceed the budget.
 
     Args:
@@ -34,10 +32,5 @@ class PrivacyBudget(Callback):
         accountant: Accountant = "rdp",
         calibrate: bool = False,
     ) -> None:
-        super().__init__()
         guarantee = Guarantee(delta, neighbours, accountant, max_epsilon, calibrate)
-        self._options = vars(guarantee) | {"unit": Protection(unit=unit).unit}
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Tell the module, which counts what its rounds release and allows no round beyond the budget."""
-        federated(self, pl_module).protect(**self._options)
+        super().__init__(vars(guarantee) | {"unit": Protection(unit=unit).unit})

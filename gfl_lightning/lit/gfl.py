@@ -228,11 +228,25 @@ class GFL(RoundModule):
         return self.federation.metrics_of(self.current_weights(), self._round_of_parameters())
 
     def _round_of_parameters(self) -> int:
-        """The round that left the parameters: the best, the last, or that of the checkpoint they were loaded from."""
-        now = self.current_weights()
-        if self.best.weights and all(torch.equal(now[name], weight) for name, weight in self.best.weights.items()):
+        """The round that left the parameters: the best, the last, or that of the checkpoint they were loaded from.
+
+        Protected uploads exist for the weights of rounds alone: others would be shared under noise already used.
+        """
+        if self._holds(self.best.weights):
             return self.best.round
-        return self._loaded_round if self._state is None else self._state.round
+        if self._state is None:
+            return self._loaded_round
+        require(
+            self.account.protection.is_inert or self._holds(self._state.weights),
+            "weights",
+            "be those of a round where uploads are protected",
+            "weights that a callback has put in",
+        )
+        return self._state.round
+
+    def _holds(self, weights: Weights) -> bool:
+        now = self.current_weights()
+        return bool(weights) and all(torch.equal(now[name], weight) for name, weight in weights.items())
 
     def last_weights(self) -> Weights:
         """W̄ after the last round."""

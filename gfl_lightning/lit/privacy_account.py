@@ -46,8 +46,16 @@ class PrivacyAccount:
                 attendance = federation.schedule.attendance(range(number))
                 federation = make(calibrated(self.protection, self.guarantee, facts, *attendance, number))
             self._releases = releases(federation.protection, self.guarantee, facts)
+            self._require_a_first_round(federation, self._releases)
         self._federation = federation
         return federation
+
+    def _require_a_first_round(self, federation: Federation, made: Releases) -> None:
+        budget = self.guarantee.max_epsilon
+        if budget is not None:
+            first = Ledger.empty(len(made.hidden)).after(made, *federation.schedule.attendance(range(1)))
+            spends, _ = first.epsilon(made, self.guarantee)
+            require(spends <= budget, "max_epsilon", f"allow at least one round, which spends {spends:.4g}", budget)
 
     def begin(self, rounds_done: int, saved: dict[str, Any] | None) -> None:
         """Start a ledger, take up a saved one, or go on with the one at hand."""
@@ -60,10 +68,6 @@ class PrivacyAccount:
             self._ledger = Ledger.empty(len(self._releases.hidden))
             if rounds_done:
                 self._ledger = self._ledger.unprotected_before(rounds_done)
-        if rounds_done == 0 and not self.allows_another:
-            spends, _ = self._after_next().epsilon(self._releases, self.guarantee)
-            budget = self.guarantee.max_epsilon
-            require(False, "max_epsilon", f"allow at least one round, which spends {spends:.4g}", budget)
 
     @property
     def allows_another(self) -> bool:
