@@ -37,17 +37,15 @@ def client_models(federation: Federation, state: FederationState, lr: float | No
     all of them cost K passes of one client each.
     """
     problem, path = federation.local_problem(state, lr), federation.local_path
-    problem = replace(problem, protection=Protection())
+    if federation.shield is not None:
+        problem = replace(federation.shield.with_all_noise(problem, state.round), protection=Protection())
     if isinstance(path, GeneralPath):
-        stacked, pull = path.models(problem)
+        stacked = path.models(problem)
         finite = torch.stack([W.flatten(1).isfinite().all(1) for W in stacked.values()]).all(0)
     else:
         places = torch.arange(len(problem.training), device=problem.vote.device)
         alone = [path(problem.take(place)) for place in places.split(1)]
         stacked = {name: torch.stack([one.average[name] for one in alone]) for name in problem.weights}
-        pull = torch.cat([one.pull for one in alone if one.pull is not None]) if problem.noise is not None else None
         finite = torch.tensor([not one.skipped for one in alone], device=places.device)
-    if federation.shield is not None:
-        stacked = federation.shield.models(problem, stacked, pull, state.round)
     kept = {name: W[finite] for name, W in stacked.items()}
     return ClientModels(problem.training.clients[finite], rescaled(problem.vote[finite]), kept)

@@ -84,11 +84,10 @@ class GeneralPath:
             average = {name: W / votes for name, W in total.items()}
         return LocalResult(average, skipped, torch.cat(pulls) / votes if pulls else None)
 
-    def models(self, problem: LocalProblem) -> tuple[Weights, Tensor | None]:
-        """The weights of all clients after their local steps, stacked ``[K, …]``, and the coefficients of G_k."""
-        chunks = [self._train(problem, part) for part in self._parts(problem)]
-        stacked = {name: torch.cat([Wk[name] for Wk, _ in chunks]) for name in problem.weights}
-        return stacked, None if problem.noise is None else torch.cat([pull for _, pull in chunks if pull is not None])
+    def models(self, problem: LocalProblem) -> Weights:
+        """The weights of all clients after their local steps, stacked ``[K, …]``."""
+        chunks = [self._train(problem, part)[0] for part in self._parts(problem)]
+        return {name: torch.cat([Wk[name] for Wk in chunks]) for name in problem.weights}
 
     def _train(self, problem: LocalProblem, part: Tensor) -> tuple[Weights, Tensor | None]:
         """The I local steps of the clients at some places: their weights, stacked, and the coefficients of G_k.

@@ -90,7 +90,7 @@ class LocalResult:
     Args:
         average: W̃, over the clients whose update is finite.
         skipped: how many were left out because theirs is not.
-        pull: the coefficients of G_k in W̃ ``[K, L, c]``, where Jacobians carry noise outside of its basis too.
+        pull: the coefficients of G_k in W̃ ``[K, L, c]``, where Jacobians carry noise.
     """
 
     average: Weights

@@ -59,7 +59,7 @@ class Shield:
         if protection.jacobian_std > 0 and everyone_shares:
             assert rows is not None
             everything = math.isfinite(protection.update_clip) or protection.touches_steps
-            x = None if everything else table.graph.x[training.sample[training.present]]
+            x = None if everything else table.graph.x[training.sample]
             source = JacobianNoiseSource.of(protection.jacobian_std, rows, encoder.shapes, encoder.num_classes, x)
         counts = training.counts.to(table.graph.x.dtype)
         batch = counts if batch_size is None else counts.clamp_max(batch_size)
@@ -95,17 +95,17 @@ class Shield:
         average = dict(result.average)
         for name, noise in self._update_noise(problem, round_number):
             average[name] = average[name] + noise
-        if self.source is not None and self.source.basis is not None and result.pull is not None:
-            outside = generator(self.seed, Stream.JACOBIAN_NOISE, round_number, 0)
-            average["W1"] = average["W1"] + self.source.remainder(result.pull, problem.chosen, outside)
+        if self.source is not None and self.source.reads is not None and result.pull is not None:
+            draw, later = (generator(self.seed, Stream.JACOBIAN_NOISE, round_number, *part) for part in ((), (0,)))
+            average["W1"] = average["W1"] + self.source.unread(result.pull, problem.chosen, draw, later)
         return average
 
-    def models(self, problem: LocalProblem, stacked: Weights, pull: Tensor | None, round_number: int) -> Weights:
-        """The clients' models ``[K, …]`` with what noise on Jacobians adds to them outside of its basis."""
-        if self.source is None or self.source.basis is None or pull is None:
-            return stacked
-        outside = generator(self.seed, Stream.JACOBIAN_NOISE, round_number, 0)
-        return {**stacked, "W1": stacked["W1"] + self.source.remainders(pull, problem.chosen, outside)}
+    def with_all_noise(self, problem: LocalProblem, round_number: int) -> LocalProblem:
+        """The problem with all of G_k drawn, by the same law: for what asks after single clients' models."""
+        if self.source is None or self.source.reads is None:
+            return problem
+        noise = replace(self.source, reads=None).draw(generator(self.seed, Stream.JACOBIAN_NOISE, round_number, 1))
+        return replace(problem, noise=noise if problem.chosen is None else noise.take(problem.chosen))
 
     def _update_noise(self, problem: LocalProblem, round_number: int) -> Iterator[tuple[str, Tensor]]:
         """Σ_k vote_k e_k by weight, the noise of every upload being e_k ~ N(0, σ²)."""

@@ -1,12 +1,13 @@
 """Noise on Jacobians, drawn where it is read: after aggregation, with the exact joint covariance.
 
 Every entry of every ∇ĥ_j gets E_j ~ N(0, σ²). Training client k meets only G_k = Σ_{j≠k} R_kj E_j, whose entries have
-the covariance σ² R Rᵀ over clients and are independent otherwise. With the triangular factor Rᵀ = Q T, G = σ Tᵀ ξ for
-standard normal ξ: as many draws as training clients, not as all clients.
+the covariance Σ = σ² R Rᵀ over clients and are independent otherwise.
 
-Client k reads the W1-part, rows of length d, only through inner products with its own samples, which lie in a space
-with orthonormal basis V ``[d, r]``. So G_k V is drawn, and what is orthogonal to V enters the average of the clients'
-models alone: with coefficients b ``[K, c]`` it is N(0, ‖σ T b‖² (I − V Vᵀ)) in every row, one draw of ``[m, d]``.
+Client k reads the W1-part of G_k, rows of length d, only through inner products with its own samples: through G_k V_k
+with V_k ``[d, n]`` an orthonormal basis of their space. Where all clients together read fewer than d numbers a row,
+only these are drawn before the local steps, jointly normal with the covariance M = Σ ∘ (V_kᵀ V_k'). The rest of G
+enters the average of the clients' models alone, as Σ_k b_k G_k with coefficients b that the steps have decided: it is
+drawn afterwards, given what was read, d numbers for each of the m rows of W1. That is m (c K n + d) draws for m c K d.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class JacobianNoise:
-    """G of K clients and L hops.
+    """G of K clients and L hops, as far as their local steps read it.
 
     Args:
-        first: the W1-part in coordinates of the basis ``[K, L, c, m, r]``.
+        first: the W1-part in coordinates of the bases ``[K, L, c, m, n]``.
         rest: the parts of the other weights by name ``[K, L, c, …]``.
-        basis: V ``[d, r]``; ``None`` means that ``first`` is the W1-part itself.
+        basis: V_k ``[K, d, n]``; ``None`` means that ``first`` is the W1-part itself, n = d.
     """
 
     first: Tensor
@@ -37,7 +38,8 @@ class JacobianNoise:
 
     def take(self, places: Tensor) -> JacobianNoise:
         """The noise of some of the clients."""
-        return JacobianNoise(self.first[places], {n: part[places] for n, part in self.rest.items()}, self.basis)
+        basis = None if self.basis is None else self.basis[places]
+        return JacobianNoise(self.first[places], {n: part[places] for n, part in self.rest.items()}, basis)
 
     def on(self, x: Tensor) -> Tensor:
         """G_k x of own samples ``[K, n, d] → [K, c, n, m]``, for one hop."""
@@ -46,15 +48,19 @@ class JacobianNoise:
         return (self.first.view(K, c * m, r) @ coordinates.mT).view(K, c, m, -1).mT
 
     def whole(self, name: str) -> Tensor:
-        """The part of a weight inside the basis, ``[K, L, c, …]``."""
+        """The part of a weight that is read, ``[K, L, c, …]``."""
         if name != "W1":
             return self.rest[name]
-        return self.first if self.basis is None else self.first @ self.basis.T
+        return self.first if self.basis is None else self.first @ self.basis.mT[:, None, None]
 
     def mixed(self, weight: Tensor) -> Tensor:
-        """Σ_k,l,o weight_klo G_klo of the W1-part inside the basis, ``[K, L, c] → [m, d]``."""
-        inside = (weight.flatten() @ self.first.flatten(0, 2).flatten(1)).view(self.first.shape[3:])
-        return inside if self.basis is None else inside @ self.basis.T
+        """Σ_k,l,o weight_klo G_klo of the W1-part that is read, ``[K, L, c] → [m, d]``."""
+        if self.basis is None:
+            return (weight.flatten() @ self.first.flatten(0, 2).flatten(1)).view(self.first.shape[3:])
+        coefficients = (weight.flatten(1)[:, None] @ self.first.flatten(1, 2).flatten(2)).view(
+            -1, *self.first.shape[3:]
+        )
+        return coefficients.transpose(0, 1).flatten(1) @ self.basis.mT.flatten(0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +69,11 @@ class JacobianNoiseSource:
 
     Args:
         std: σ.
-        factor: Tᵀ ``[K L, q]`` with Tᵀ T = R Rᵀ.
+        factor: T ``[K L, q]`` with σ² T Tᵀ = Σ.
         hops: L.
         shapes: shape of each weight.
         num_classes: c.
-        basis: V, or ``None`` for all of the space.
+        reads: what is read of the W1-part; ``None`` where that is everything.
     """
 
     std: float
@@ -75,59 +81,119 @@ class JacobianNoiseSource:
     hops: int
     shapes: dict[str, tuple[int, ...]]
     num_classes: int
-    basis: Tensor | None
+    reads: Reads | None
 
     @classmethod
     def of(
         cls, std: float, R: Tensor, shapes: dict[str, tuple[int, ...]], num_classes: int, x: Tensor | None
     ) -> JacobianNoiseSource:
-        """From the rows R ``[K, L, N]`` and the samples ``x [rows, d]`` that noise meets; ``None`` keeps all of it."""
-        factor = torch.linalg.qr(R.flatten(0, 1).double().T, mode="r").R.T.to(R.dtype)
-        return cls(std, factor, R.shape[1], shapes, num_classes, None if x is None else basis_of(x))
+        """From the rows R ``[K, L, N]`` and the clients' samples ``x [K, n, d]``; ``None`` means to draw all of G."""
+        factor = torch.linalg.qr(R.flatten(0, 1).double().T, mode="r").R.T
+        few = x is not None and R.shape[1] * x.shape[0] * x.shape[1] < x.shape[2]
+        reads = Reads.of(std * factor, R.shape[1], x) if few and x is not None else None
+        return cls(std, factor.to(R.dtype), R.shape[1], shapes, num_classes, reads)
 
     def draw(self, generator: torch.Generator) -> JacobianNoise:
-        """G of all training clients."""
-        m, d = self.shapes["W1"]
-        first = self._mixed((m, d if self.basis is None else self.basis.shape[1]), generator)
+        """G of all training clients, as far as it is read."""
+        if self.reads is None:
+            first, basis = self._mixed(self.shapes["W1"], generator), None
+        else:
+            first = self.reads.of_draws(self._read_draws(generator)).view(
+                -1, self.hops, self.reads.basis.shape[2], self.num_classes, self.shapes["W1"][0]
+            )
+            first, basis = first.permute(0, 1, 3, 4, 2).contiguous(), self.reads.basis
         rest = {name: self._mixed(shape, generator) for name, shape in self.shapes.items() if name != "W1"}
-        return JacobianNoise(first, rest, self.basis)
+        return JacobianNoise(first, rest, basis)
+
+    def _read_draws(self, generator: torch.Generator) -> Tensor:
+        """The standard normal numbers behind what is read of the W1-part ``[K L n, c m]``, the first of a draw."""
+        assert self.reads is not None
+        return self._normal((len(self.reads.root), self.num_classes * self.shapes["W1"][0]), generator)
 
     def _mixed(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        draws = torch.randn(
-            self.factor.shape[1], self.num_classes * math.prod(shape), generator=generator, dtype=self.factor.dtype
-        )
-        mixed = self.factor @ draws.mul_(self.std).to(self.factor.device)
-        return mixed.view(-1, self.hops, self.num_classes, *shape)
+        draws = self._normal((self.factor.shape[1], self.num_classes * math.prod(shape)), generator)
+        return ((self.std * self.factor) @ draws).view(-1, self.hops, self.num_classes, *shape)
 
-    def remainder(self, weight: Tensor, places: Tensor | None, generator: torch.Generator) -> Tensor:
-        """Σ_k,l,o weight_klo G_klo of the W1-part outside the basis, ``[K, L, c] → [m, d]``."""
-        factor = self.factor.view(-1, self.hops, self.factor.shape[1])
-        factor = (factor if places is None else factor[places]).flatten(0, 1)
-        scale = self.std * torch.linalg.matrix_norm(factor.T @ weight.flatten(0, 1))
-        return scale * self._outside(self._normal(1, generator))[0]
+    def _normal(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=self.factor.dtype).to(self.factor.device)
 
-    def remainders(self, weight: Tensor, places: Tensor | None, generator: torch.Generator) -> Tensor:
-        """Σ_l,o weight_klo G_klo outside the basis for each client k, with their joint covariance ``[K, m, d]``."""
-        factor = self.factor.view(-1, self.hops, self.factor.shape[1])
-        factor = factor if places is None else factor[places]
-        root = torch.einsum("klo,klq->koq", weight, factor).flatten(1)
-        lower = torch.linalg.qr(root.T, mode="r").R.T
-        draws = self._outside(self._normal(lower.shape[1], generator))
-        return self.std * torch.tensordot(lower, draws, 1)
+    def unread(
+        self, weight: Tensor, places: Tensor | None, drawn_by: torch.Generator, generator: torch.Generator
+    ) -> Tensor:
+        """Σ_k,l,o weight_klo G_klo of the W1-part less what was read of it, ``[K, L, c] → [m, d]``, given that.
 
-    def _normal(self, count: int, generator: torch.Generator) -> Tensor:
-        draws = torch.randn(count, *self.shapes["W1"], generator=generator, dtype=self.factor.dtype)
-        return draws.to(self.factor.device)
-
-    def _outside(self, rows: Tensor) -> Tensor:
-        """Rows ``[…, d]`` less their part inside the basis."""
-        return torch.zeros_like(rows) if self.basis is None else rows - (rows @ self.basis) @ self.basis.T
+        ``drawn_by`` is the generator of the round's draw as it was before it; ``places`` are those of the clients.
+        """
+        assert self.reads is not None
+        m, d = self.shapes["W1"]
+        if places is not None:
+            everyone = weight.new_zeros(len(self.factor) // self.hops, *weight.shape[1:])
+            weight = everyone.index_copy_(0, places, weight)
+        draws = self._read_draws(drawn_by).view(-1, self.num_classes, m)
+        return self.reads.unread(weight.flatten(0, 1), draws, self._normal((m, d), generator))
 
 
-def basis_of(x: Tensor) -> Tensor | None:
-    """An orthonormal basis ``[d, r]`` of a space that holds all rows of x; ``None`` where that is everything."""
-    rows, d = x.shape
-    return None if rows >= d else torch.linalg.qr(x.double().T).Q.to(x.dtype)
+@dataclass(frozen=True, eq=False)
+class Reads:
+    """The joint law of what the clients read of the W1-part, and of the rest given it.
+
+    Args:
+        covariance: Σ ``[K L, K L]``.
+        basis: V_k ``[K, d, n]``.
+        row: for each read, its place among the K L.
+        root: B with B Bᵀ = M, the covariance of the reads ``[K L n, K L n]``.
+        whitening: B⁺ᵀ, so that M⁺ times a read is that times its standard normal numbers.
+        span: an orthonormal basis of all V_k together ``[d, q]``.
+        inside: the direction of each read in it ``[K L n, q]``.
+    """
+
+    covariance: Tensor
+    basis: Tensor
+    row: Tensor
+    root: Tensor
+    whitening: Tensor
+    span: Tensor
+    inside: Tensor
+
+    @classmethod
+    def of(cls, factor: Tensor, hops: int, x: Tensor) -> Reads:
+        """From T with T Tᵀ = Σ ``[K L, q]``, in double precision, and the clients' samples ``x [K, n, d]``."""
+        K, n, _ = x.shape
+        basis = torch.linalg.qr(x.double().mT).Q
+        covariance = factor @ factor.T
+        row = torch.arange(K * hops, device=x.device).repeat_interleave(n)
+        direction = basis.mT[:, None].expand(-1, hops, -1, -1).flatten(0, 2)
+        M = covariance[row][:, row] * (direction @ direction.T)
+        values, vectors = torch.linalg.eigh(M)
+        kept = values > values[-1].clamp_min(0) * len(values) * torch.finfo(values.dtype).eps
+        safe = torch.where(kept, values, 1).sqrt()
+        root, whitening = vectors * torch.where(kept, safe, 0), vectors * torch.where(kept, 1 / safe, 0)
+        span = torch.linalg.qr(direction.T).Q
+        parts = (covariance, basis, root, whitening, span, direction @ span)
+        covariance, basis, root, whitening, span, inside = (part.to(x.dtype) for part in parts)
+        return cls(covariance, basis, row, root, whitening, span, inside)
+
+    def of_draws(self, draws: Tensor) -> Tensor:
+        """What is read, from standard normal numbers."""
+        return self.root @ draws
+
+    def unread(self, weight: Tensor, draws: Tensor, normal: Tensor) -> Tensor:
+        """Σ weight G less what was read of it, ``[K L, c] → [m, d]``.
+
+        ``draws [K L n, c, m]`` are the standard normal numbers behind the reads, ``normal [m, d]`` new ones.
+        Given reads y, the sum has the mean Σ_q (Σ w_o)_q (M⁺ y_o)_q v_q over reads q and classes o, and in each row
+        the covariance S = |w|² I − Σ_qq' v_q (M⁺ ∘ A Aᵀ)_qq' v_q'ᵀ with A = Σ w and |w|² = Σ_o w_oᵀ Σ w_o.
+        """
+        A = self.covariance @ weight
+        total = (weight * A).sum().clamp_min(0)
+        A = A[self.row]
+        coefficients = (A[..., None] * torch.tensordot(self.whitening, draws, 1)).sum(1)
+        coefficients -= (weight[self.row][..., None] * torch.tensordot(self.root, draws, 1)).sum(1)
+        Q = (self.whitening @ self.whitening.T) * (A @ A.T)
+        lost = self.inside.T @ Q @ self.inside
+        values, vectors = torch.linalg.eigh(total * torch.eye(len(lost), dtype=lost.dtype, device=lost.device) - lost)
+        shrink = (vectors * (values.clamp_min(0).sqrt() - total.sqrt())) @ vectors.T
+        return total.sqrt() * normal + (coefficients.T @ self.inside + (normal @ self.span) @ shrink) @ self.span.T
 
 
 def entrywise(
