@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from gfl_lightning.studies.cell import DataSet, Method, Row
+from gfl_lightning.studies.cell import DataSet, Method, Option, Row
 from gfl_lightning.studies.published import CONNECTIVITY_DEGREES, DNC, NOISE_LEVELS, SC, SNC, SUBCORA
 
 LOCAL_STEPS = (1, 10, 20, 50)
@@ -76,7 +76,7 @@ def sc(repetitions: int) -> list[Row]:
     fedmlp = Method("gfl", 2000, 0.1, batch_size=5, aggregator="identity")
     return [
         *_of(summary(repetitions), SC),
-        *(Row(f"FedMLP I={I}", SC, SC_DATA, replace(fedmlp, steps=I), repetitions) for I in LOCAL_STEPS[1:]),
+        *(Row(f"FedMLP I={n}", SC, SC_DATA, replace(fedmlp, steps=n), repetitions) for n in LOCAL_STEPS[1:]),
         Row("MLPs", SC, SC_DATA, Method("mlps", 200, 0.1, batch_size=5), repetitions),
     ]
 
@@ -105,11 +105,11 @@ def dp(repetitions: int) -> list[Row]:
     """Gaussian noise on what clients upload, on subCora: on ĥ (hn), or on ĥ and ∇ĥ (hn_gn)."""
     rows = []
     for kind, on_jacobian in (("hn", False), ("hn_gn", True)):
-        for I in (10, 20):
+        for steps in (10, 20):
             for level in NOISE_LEVELS[1:] if on_jacobian else NOISE_LEVELS:
                 noise = {"hidden_std": level, "jacobian_std": level if on_jacobian else 0.0}
-                method = Method("gfl", 4000, 0.01, I, **noise)  # type: ignore[arg-type]  # both are numbers
-                rows.append(Row(f"I={I} {kind}", f"SD {level:g}", SUBCORA_DATA, method, repetitions))
+                method = Method("gfl", 4000, 0.01, steps, **noise)  # type: ignore[arg-type]  # both are numbers
+                rows.append(Row(f"I={steps} {kind}", f"SD {level:g}", SUBCORA_DATA, method, repetitions))
     return rows
 
 
@@ -130,9 +130,9 @@ def staleness(repetitions: int) -> list[Row]:
     """What stale representations cost: three estimators against I on synthetic DNC."""
     few = min(repetitions, THEORY_REPETITIONS)
     return [
-        Row(estimator, f"I={I}", DNC_DATA, Method("gfl", 3000, 0.5, I, estimator=estimator, probes=PROBES), few)
+        Row(estimator, f"I={n}", DNC_DATA, Method("gfl", 3000, 0.5, n, estimator=estimator, probes=PROBES), few)
         for estimator in ("compensated", "v1", "exact")
-        for I in STALENESS_STEPS
+        for n in STALENESS_STEPS
     ]
 
 
@@ -145,7 +145,7 @@ def theory(repetitions: int) -> list[Row]:
         return Row(sweep, f"{value}", data, method, few)
 
     return [
-        *(row("I", I, _connectivity_data(10), replace(base, steps=I)) for I in (1, 2, 5, 10, 20, 50)),
+        *(row("I", n, _connectivity_data(10), replace(base, steps=n)) for n in (1, 2, 5, 10, 20, 50)),
         *(row("N", N, _connectivity_data(10, N), base) for N in (20, 40, 80, 160)),
         *(row("degree", degree, _connectivity_data(degree), base) for degree in CONNECTIVITY_DEGREES),
     ]
@@ -159,7 +159,7 @@ STUDIES: dict[str, Callable[[int], list[Row]]] = {
 
 def shrunk(row: Row) -> Row:
     """The row on small data and with a fiftieth of the updates, to see that everything works."""
-    small = {
+    small: tuple[Option, ...] = {
         "dnc": (("num_clients", 40), ("num_features", 20)),
         "snc": (("num_clients", 40), ("num_features", 20), ("samples_per_client", 4)),
         "sc": (("num_clients", 20), ("num_features", 20), ("test_samples", 10)),
@@ -178,7 +178,7 @@ def _federated(
     """GFL-APPNP for each I, and V1 with I = 10, possibly with updates and a rate of its own."""
     v1 = replace(method, steps=10, estimator="v1", updates=v1_updates or method.updates, lr=v1_lr or method.lr)
     return [
-        *(Row(f"GFL-APPNP I={I}", column, data, replace(method, steps=I), repetitions) for I in LOCAL_STEPS),
+        *(Row(f"GFL-APPNP I={n}", column, data, replace(method, steps=n), repetitions) for n in LOCAL_STEPS),
         Row("GFL-APPNP-V1 I=10", column, data, v1, repetitions),
     ]
 
