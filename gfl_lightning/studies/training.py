@@ -64,7 +64,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     try:
         found = train(graph, method, seed, run)
     except DivergedError:
-        diverged, found = True, {}
+        diverged, found = True, dict.fromkeys(("loss", "accuracy", "client_loss", "client_accuracy"))
     lambda_max = connectivity(graph, graph.training_clients).lambda_max
     return {
         **found,
