@@ -23,7 +23,7 @@ from gfl_lightning.graphs.propagation import appnp_coefficients
 from gfl_lightning.models.encoder import Encoder
 
 Edges = tuple[Tensor, Tensor | None]
-DENSE_UP_TO = 5000
+DENSE_UP_TO = 1000
 
 
 class GraphNet(nn.Module):

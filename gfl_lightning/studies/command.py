@@ -40,7 +40,7 @@ class Order:
         out: folder of everything that is written.
         jobs: processes.
         quick: small data, few updates.
-        command: how it was called.
+        command: how it was called, but for what does not matter to the numbers.
     """
 
     studies: tuple[str, ...]
@@ -93,7 +93,7 @@ def parse(arguments: list[str]) -> Order:
         out=found.out,
         jobs=found.jobs,
         quick=found.quick,
-        command=" ".join(["python -m gfl_lightning reproduce", *arguments]),
+        command=_spoken(found),
     )
 
 
@@ -110,6 +110,14 @@ def main(arguments: list[str]) -> None:
     except KeyboardInterrupt:
         print("\ninterrupted; what is finished is kept, and the same command goes on from there", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _spoken(found: argparse.Namespace) -> str:
+    """The command that makes the same numbers."""
+    words = ["python -m gfl_lightning reproduce"]
+    words += [] if found.only == ["all"] else ["--only", *found.only]
+    words += [] if found.repetitions is None else ["--repetitions", str(found.repetitions)]
+    return " ".join([*words, *(["--quick"] if found.quick else [])])
 
 
 def _cores() -> int:

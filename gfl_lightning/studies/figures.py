@@ -11,6 +11,8 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import NullLocator
 
 from gfl_lightning.lit.style import BLUE, GREEN, GREY, LINES, ORANGE, STYLE, VERMILLION, canvas, single
 from gfl_lightning.studies.cell import Row
@@ -50,7 +52,7 @@ def pictures(outcome: Outcome) -> dict[str, list[Picture]]:
             found["summary"] = _summary(outcome)
         if outcome.quick:
             for picture in (picture for some in found.values() for picture in some):
-                picture.figure.text(0.005, 0.005, "quick run: not a result", color=VERMILLION, fontsize=9, va="bottom")
+                picture.figure.suptitle("quick run: not a result", color=VERMILLION, fontsize=9, x=0.01, ha="left")
     return found
 
 
@@ -81,6 +83,7 @@ def _summary(outcome: Outcome) -> list[Picture]:
                 axes.annotate("misprint", (printed.mean, y - 0.13), (0, -9), **_SMALL)
         axes.set(title=column, xlabel="test accuracy (%)", yticks=range(len(labels)), ylim=(-0.6, len(labels) - 0.4))
         axes.set_yticklabels(labels)
+        _within_percent(axes.get_xlim, axes.set_xlim)
     _legend_once(figure, grid)
     return [Picture("summary", "Test accuracy, measured and published, with 95 % intervals.", figure)]
 
@@ -177,7 +180,8 @@ def _noise(outcome: Outcome) -> list[Picture]:
     axes.plot([], [], "D", color="black", markersize=4, mfc="white", label="published")
     axes.set_xticks(range(len(NOISE_LEVELS)), [f"{level:g}" for level in NOISE_LEVELS])
     axes.set(xlabel="standard deviation of the noise", ylabel="test accuracy (%)")
-    axes.set_ylim(bottom=min(40, axes.get_ylim()[0]))
+    lowest = min(bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle))
+    _within_percent(lambda: (lowest - 12, axes.get_ylim()[1]), axes.set_ylim)
     axes.grid(axis="x", visible=False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=5)
     curves = canvas(3.4 * len(labels), 5.2)
@@ -227,6 +231,7 @@ def _staleness(outcome: Outcome) -> list[Picture]:
         means = [np.nan if one is None else one.mean for one in found]
         halves = [np.nan if one is None else one.half_width for one in found]
         grid[0].errorbar(x, means, yerr=halves, capsize=2, **style)
+        _within_percent(grid[0].get_ylim, grid[0].set_ylim)
         grid[1].plot(x, [np.mean(outcome.values(row, "grad_norm_squared")) for row in some], **style)
         if estimator != "exact":
             grid[2].plot(x, [np.mean(outcome.values(row, "sigma_H_squared")) for row in some], **style)
@@ -276,6 +281,9 @@ def _theory(outcome: Outcome) -> list[Picture]:
             }
             axes.plot([x for x, _ in some], [terms[name] for _, terms in some], color=colour, label=text, **style)
         axes.set(xscale="log", yscale="log", xlabel=label)
+        values = [x for x, _ in some]
+        axes.set_xticks(values, [f"{value:.2g}" for value in values])
+        axes.xaxis.set_minor_locator(NullLocator())
     _legend_once(figure, grid[1:])
     caption = "The bound's left side (solid) and the terms of its right side without constants (dashed)."
     return [Picture("theory", caption, figure)]
@@ -294,6 +302,12 @@ def _loss(axes: Axes, outcome: Outcome, row: Row, name: str, colour: str, label:
 
 
 _SMALL: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "ha": "center", "color": GREY}
+
+
+def _within_percent(limits: Callable[[], tuple[float, float]], put: Callable[..., object]) -> None:
+    """Keep an axis of percentages within 0 … 100, however wide an interval is."""
+    low, high = limits()
+    put(max(0, low), min(100, high))
 
 
 def _points(colour: str, mark: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class Outcome:
     Args:
         studies: rows by study, those left out excepted.
         records: of every cell of these rows.
-        command: what was called.
+        command: what was called, without what does not matter to the numbers.
         quick: whether sizes were cut down, so that no number means anything.
         notes: sentences on what was left out.
     """
@@ -50,6 +50,10 @@ class Outcome:
         """Test accuracy in per cent."""
         values = [100 * value for value in self.values(row, name)]
         return estimate(values) if values else None
+
+    def agreement(self, study: str, row: Row) -> str:
+        """Whether a row agrees with its printed counterpart; a quick run is compared with nothing."""
+        return "—" if self.quick else agreement(self.accuracy(row), published(study, row))
 
     @property
     def has_summary(self) -> bool:
@@ -106,7 +110,7 @@ def _row(outcome: Outcome, study: str, row: Row) -> dict[str, Any]:
         "column": row.column,
         "accuracy": None if found is None else _finite(asdict(found)),
         "published": None if printed is None else printed._asdict(),
-        "agrees": agreement(found, printed),
+        "agrees": outcome.agreement(study, row),
         "cells": [cell.key for cell in row.cells],
     }
 

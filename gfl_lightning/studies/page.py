@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from gfl_lightning.studies.cell import Row
 from gfl_lightning.studies.fingerprint import versions
-from gfl_lightning.studies.outcome import Outcome, agreement, published
+from gfl_lightning.studies.outcome import Outcome, published
 from gfl_lightning.studies.published import COLUMNS, CONNECTIVITY_LAMBDA_MAX, ERRATA, NOISE_LEVELS
 from gfl_lightning.studies.statistics import Estimate, estimate
 
@@ -87,7 +87,7 @@ def _summary(outcome: Outcome) -> str:
             return "—"
         printed, found = published("summary", row), outcome.accuracy(row)
         assert printed is not None
-        mark = {"yes": "✓", "no": "✗", "misprint": f"[^{printed.erratum}]", "—": ""}[agreement(found, printed)]
+        mark = {"yes": "✓", "no": "✗", "misprint": f"[^{printed.erratum}]", "—": ""}[outcome.agreement("summary", row)]
         return f"**{_pm(found)}** (published {printed.mean:.1f} ± {printed.half_width:.2f}) {mark}"
 
     lines = [[label, *(cell(label, column) for column in columns)] for label in labels]
@@ -101,7 +101,7 @@ def _comparison(outcome: Outcome, study: str, rows: Iterable[Row], first: str = 
         printed, found = published(study, row), outcome.accuracy(row)
         theirs = "—" if printed is None else f"{printed.mean:.1f} ± {printed.half_width:.2f}"
         note = f"[^{printed.erratum}]" if printed is not None and printed.erratum is not None else ""
-        lines.append([row.label, row.column, _pm(found), theirs + note, agreement(found, printed)])
+        lines.append([row.label, row.column, _pm(found), theirs + note, outcome.agreement(study, row)])
     return _table([first, "data", "measured", "published", "agree"], lines)
 
 
@@ -156,7 +156,7 @@ def _dp(outcome: Outcome) -> str:
                 continue
             found, printed = outcome.accuracy(row), published("dp", row)
             assert printed is not None
-            agrees = {"yes": "✓", "no": "✗"}.get(agreement(found, printed), "")
+            agrees = {"yes": "✓", "no": "✗"}.get(outcome.agreement("dp", row), "")
             cells.append(f"**{_pm(found)}** (published {printed.mean:.1f} ± {printed.half_width:.2f}) {agrees}")
         lines.append([label, *cells])
     text = (
@@ -197,9 +197,9 @@ def _cora(outcome: Outcome) -> str:
 
 def _staleness(outcome: Outcome) -> str:
     text = (
-        "Synthetic DNC, 3000 updates. σ_H² is the mean of ‖g_k − ∇F_k(W_k)‖² over clients at the end of a round, g_k "
-        "being the gradient that the estimator takes; ‖∇F‖² the mean over rounds of ‖∇F(W̄)‖². The exact estimator "
-        "recomputes everyone's representation at the client's own weights, which no federation could do."
+        "Synthetic DNC, 3000 updates. σ_H² is the mean of ‖g_k − ∇F_k(W_k)‖² over clients and over the local steps of "
+        "a round, g_k being the gradient that the estimator takes; ‖∇F‖² the mean over rounds of ‖∇F(W̄)‖². The exact "
+        "estimator recomputes everyone's representation at the client's own weights, which no federation could do."
     )
     lines = [
         [
@@ -250,15 +250,13 @@ def theory_terms(outcome: Outcome, row: Row) -> dict[str, float]:
 
 
 def _disagreements(outcome: Outcome) -> str:
-    """The cells whose intervals do not overlap, with the difference; nothing is said of a quick run."""
-    if outcome.quick:
-        return ""
+    """The cells whose intervals do not overlap, with the difference."""
     lines = []
     rows = {("summary", row.label, row.column): row for row in outcome.summary}
     rows |= {("dp", row.label, row.column): row for row in outcome.studies.get("dp", [])}
     for (study, _, _), row in rows.items():
         found, printed = outcome.accuracy(row), published(study, row)
-        if found is not None and printed is not None and agreement(found, printed) != "yes":
+        if found is not None and printed is not None and outcome.agreement(study, row) in ("no", "misprint"):
             known = f", a misprint[^{printed.erratum}]" if printed.erratum is not None else ""
             difference = found.mean - printed.mean
             theirs = f"{printed.mean:.1f} ± {printed.half_width:.2f}"

@@ -17,6 +17,8 @@ CURVE_POINTS = 50
 class Probes:
     """Looks at the state that each round starts from.
 
+    Staleness is the mean over the first, the last and three gradients between them of a round.
+
     Args:
         federation: the federation.
         rounds: how many rounds it will make.
@@ -26,6 +28,8 @@ class Probes:
     def __init__(self, federation: Federation, rounds: int, probes: int) -> None:
         self.federation, self.rounds, self.probes = federation, rounds, probes
         self._due = {rounds * i // probes for i in range(probes)}
+        last = federation.local.steps - 1
+        self._places = sorted({last * quarter // 4 for quarter in range(5)})
         self._norms: list[float] = []
         self._measured: list[dict[str, float]] = []
 
@@ -36,11 +40,11 @@ class Probes:
         self._norms.append(gradient_norm_squared(self.federation, state.weights))
         if state.round in self._due:
             gradients, owner = sample_gradients(self.federation, state.weights)
-            stale = staleness(self.federation, state)
+            stale = [staleness(self.federation, state, steps=steps) for steps in self._places]
             self._measured.append(
                 {
-                    "sigma_H_squared": stale.gradient,
-                    "representation_error": stale.representation,
+                    "sigma_H_squared": fmean(one.gradient for one in stale),
+                    "representation_error": fmean(one.representation for one in stale),
                     "sigma_G_squared": batch_variance(gradients, owner, self.federation.local.batch_size),
                     "kappa_squared": kappa_squared(self.federation, client_gradients(gradients, owner)),
                 }

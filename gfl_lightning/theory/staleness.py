@@ -1,7 +1,7 @@
 """σ_H²: what training against representations of the last exchange does to a client's gradient.
 
-At the end of a round client k stands at W_k while C_k = Σ_{j≠k} Ã_kj ĥ_j and ∇C_k are still those at W̄. With all its
-training samples it would step along
+Within a round client k stands at W_k while C_k = Σ_{j≠k} Ã_kj ĥ_j and ∇C_k are still those at W̄. With all its training
+samples it would step along
     g_k = mean_s (Ã_kk J_{k,s}(W_k) + ∇C_k(W̄))ᵀ (softmax(Ã_kk h_{k,s}(W_k) + C_k(W̄)) − y_s)      (V1: no ∇C_k)
 where the gradient of its loss, everyone's representation taken at W_k, is ∇F_k(W_k).
 """
@@ -24,7 +24,7 @@ from gfl_lightning.models.encoder import Weights
 
 @dataclass(frozen=True)
 class Staleness:
-    """Means over the K clients that trained, where each stands at the end of the round.
+    """Means over the K clients that train, where each stands after some local steps.
 
     Args:
         representation: (1/K) Σ_k ‖C_k(W̄) − C_k(W_k)‖².
@@ -35,10 +35,13 @@ class Staleness:
     gradient: float
 
 
-def staleness(federation: Federation, state: FederationState, lr: float | None = None) -> Staleness:
-    """Staleness at the end of the round that starts from a state.
+def staleness(
+    federation: Federation, state: FederationState, lr: float | None = None, steps: int | None = None
+) -> Staleness:
+    """Staleness after ``steps`` local steps (all I by default) of the round that starts from a state.
 
-    It repeats the local steps of that round and looks at one client after another.
+    It repeats the local steps of that round and looks at one client after another. Before the first step nothing is
+    stale; the last gradient of a round is taken after I − 1.
     """
     require(
         federation.schedule.everyone_shares and not federation.aggregator.learnable and federation.protection.is_inert,
@@ -47,7 +50,7 @@ def staleness(federation: Federation, state: FederationState, lr: float | None =
         (federation.participation, federation.aggregator, federation.protection),
     )
     graph = federation.graph
-    models = client_models(federation, state, lr)
+    models = client_models(federation, state, lr, steps)
     own = propagation(graph, federation.aggregator.gamma, graph.x.dtype).diagonal(models.clients)
     train = graph.mask(Split.TRAIN)
     representation = gradient = 0.0

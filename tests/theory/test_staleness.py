@@ -96,6 +96,15 @@ def test_compensation_errs_to_second_order_and_v1_does_not() -> None:
     assert found["v1"][1] == pytest.approx(found["v1"][0], rel=0.05)
 
 
+def test_nothing_is_stale_before_the_first_step_and_all_steps_are_the_default() -> None:
+    federation = build("dnc")
+    state = federation.start()
+    start = staleness(federation, state, steps=0)
+    assert (start.representation, start.gradient) == (pytest.approx(0, abs=1e-25), pytest.approx(0, abs=1e-25))
+    assert staleness(federation, state, steps=3) == staleness(federation, state)
+    assert staleness(federation, state, steps=1).representation < staleness(federation, state).representation
+
+
 def test_partial_sharing_is_refused() -> None:
     federation = build("dnc", participation=Participation(share=0.5))
     with pytest.raises(InputError, match="federation must share all representations, unprotected"):
