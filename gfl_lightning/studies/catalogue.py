@@ -158,7 +158,7 @@ STUDIES: dict[str, Callable[[int], list[Row]]] = {
 
 
 def shrunk(row: Row) -> Row:
-    """The row on small data and with a fiftieth of the updates, to see that everything works."""
+    """The row on small data, with a hundredth of the updates and at most ten local steps, to see that everything works."""
     small: tuple[Option, ...] = {
         "dnc": (("num_clients", 40), ("num_features", 20)),
         "snc": (("num_clients", 40), ("num_features", 20), ("samples_per_client", 4)),
@@ -168,8 +168,9 @@ def shrunk(row: Row) -> Row:
     if row.data.name == "sc":
         small = (*small, ("degree", min(dict(row.data.options).get("degree", 5), 6)))
     data = DataSet(row.data.name, (*kept, *small))
-    updates = max(2 * row.method.steps, row.method.updates // 50)
-    return replace(row, data=data, method=replace(row.method, updates=updates, probes=min(row.method.probes, 2)))
+    steps, probes = min(row.method.steps, 10), min(row.method.probes, 1)
+    updates = max(steps, row.method.updates // 100)
+    return replace(row, data=data, method=replace(row.method, updates=updates, steps=steps, probes=probes))
 
 
 def _federated(

@@ -48,7 +48,7 @@ def pictures(outcome: Outcome) -> dict[str, list[Picture]]:
     }
     with rc_context(STYLE):
         found = {study: makers[study](outcome) for study in outcome.studies if study in makers}
-        if outcome.has_summary:
+        if outcome.summary:
             found["summary"] = _summary(outcome)
         if outcome.quick:
             for picture in (picture for some in found.values() for picture in some):
@@ -255,9 +255,9 @@ def _theory(outcome: Outcome) -> list[Picture]:
     for place, row in enumerate((base[0], base[3], base[-1])):
         running = [record["measured"]["running"] for record in outcome.of(row) if "measured" in record]
         mean = np.mean([one["grad_norm_squared"] for one in running], axis=0)
-        label = f"left side, I={row.method.steps}"
-        grid[0].plot(running[0]["updates"], mean, color=(BLUE, GREEN, ORANGE)[place], label=label)
-    T = np.array(running[0]["updates"], dtype=float)
+        style: dict[str, Any] = {"color": (BLUE, GREEN, ORANGE)[place], "marker": "." if len(mean) == 1 else None}
+        grid[0].plot(running[0]["updates"], mean, label=f"left side, I={row.method.steps}", **style)
+    T = np.geomspace(1, base[0].method.updates, 20)
     grid[0].plot(T, 1 / (base[0].method.lr * T), color=GREY, linestyle="--", label="1/(ηT)")
     grid[0].set(xscale="log", yscale="log", xlabel="T")
     grid[0].legend(fontsize=8)
@@ -279,7 +279,7 @@ def _theory(outcome: Outcome) -> list[Picture]:
                 "marker": MARKS[place],
                 "markersize": 4,
             }
-            axes.plot([x for x, _ in some], [terms[name] for _, terms in some], color=colour, label=text, **style)
+            axes.plot([x for x, _ in some], [terms[name] for _, terms in some], color=colour, label=text, **mark)
         axes.set(xscale="log", yscale="log", xlabel=label)
         values = [x for x, _ in some]
         axes.set_xticks(values, [f"{value:.2g}" for value in values])

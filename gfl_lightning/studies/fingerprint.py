@@ -27,7 +27,8 @@ def fingerprint(kind: str, probed: bool = False) -> str:
     files = {file for source in sources for file in _files(PACKAGE / source)}
     digest = hashlib.sha256("".join(f"{name} {value}\n" for name, value in versions().items()).encode())
     for file in sorted(files):
-        digest.update(f"{file.relative_to(PACKAGE)}\n{_code(file)}\n".encode())
+        digest.update(f"{file.relative_to(PACKAGE)}\n".encode())
+        digest.update(_code(file.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:16]
 
 
@@ -45,9 +46,10 @@ def _files(source: Path) -> list[Path]:
     return [source] if source.suffix else sorted(source.rglob("*.py"))
 
 
-def _code(file: Path) -> str:
-    """The syntax tree of a file without docstrings."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+@cache
+def _code(source: str) -> str:
+    """The syntax tree of a source without docstrings."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]

@@ -56,13 +56,8 @@ class Outcome:
         return "—" if self.quick else agreement(self.accuracy(row), published(study, row))
 
     @property
-    def has_summary(self) -> bool:
-        """Whether every row of the four-column summary is among the studies."""
-        return "summary" in self.studies or all(study in self.studies for study in ("dnc", "snc", "sc"))
-
-    @property
     def summary(self) -> list[Row]:
-        """The rows that have a published counterpart in the summary table, each once."""
+        """The rows that have a published counterpart in the paper's table, each once."""
         rows = [row for name in ("summary", "dnc", "snc", "sc") for row in self.studies.get(name, [])]
         return list({(row.label, row.column): row for row in rows if (row.label, row.column) in SUMMARY}.values())
 

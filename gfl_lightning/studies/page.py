@@ -30,7 +30,7 @@ TITLES = {
 def page(outcome: Outcome, figures: dict[str, list[tuple[str, str]]]) -> str:
     """The page; ``figures`` are the names and captions of the pictures of each study."""
     parts = ["# Results, measured beside published", _head(outcome)]
-    if outcome.has_summary:
+    if outcome.summary:
         parts += ["## Summary", _summary(outcome), *_pictures("summary", figures)]
     tables = {
         "dnc": _dnc,
