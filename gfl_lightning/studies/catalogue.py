@@ -158,7 +158,7 @@ STUDIES: dict[str, Callable[[int], list[Row]]] = {
 
 
 def shrunk(row: Row) -> Row:
-    """The row on small data, with a hundredth of the updates and at most ten local steps, to see that everything works."""
+    """The row on small data with a hundredth of the updates and at most ten local steps, to see that all works."""
     small: tuple[Option, ...] = {
         "dnc": (("num_clients", 40), ("num_features", 20)),
         "snc": (("num_clients", 40), ("num_features", 20), ("samples_per_client", 4)),

@@ -274,7 +274,7 @@ def _theory(outcome: Outcome) -> list[Picture]:
         some.sort(key=lambda pair: pair[0])
         for place, (name, text) in enumerate(names.items()):
             colour = "black" if name == "left" else LINES[place - 1]
-            style: dict[str, Any] = {
+            mark: dict[str, Any] = {
                 "linestyle": "-" if name == "left" else "--",
                 "marker": MARKS[place],
                 "markersize": 4,
