@@ -137,10 +137,11 @@ def _connectivity(outcome: Outcome) -> list[Picture]:
             x.append(outcome.values(row, "lambda_max")[0])
             y.append(found.mean)
             half.append(found.half_width)
-            axes.annotate(row.column, (x[-1], y[-1]), (7, 5), textcoords="offset points", fontsize=9)
+            axes.annotate(row.column, (x[-1], y[-1]), (5, 9), textcoords="offset points", fontsize=9)
     axes.errorbar(x, y, yerr=half, **_points(BLUE, "o") | {"linestyle": "-"})
     axes.set(xscale="log", xlabel="λ_max(B_N L†)", ylabel="test accuracy (%)")
-    axes.margins(x=0.15)
+    axes.margins(x=0.2)
+    _within_percent(axes.get_ylim, axes.set_ylim)
     return [Picture("connectivity", "Accuracy on four SC graphs against their connectivity, I = 10.", figure)]
 
 
@@ -155,6 +156,7 @@ def _graphs(outcome: Outcome) -> list[Picture]:
         axes.errorbar(x, means, yerr=halves, **_points(LINES[place], MARKS[place]), label=label)
         axes.axhline(float(np.mean(means)), color=LINES[place], linewidth=1, linestyle="--")
     axes.set(xlabel="graph seed", ylabel="test accuracy (%)", xticks=range(10))
+    _within_percent(axes.get_ylim, axes.set_ylim)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
     caption = "DNC accuracy on ten draws of the graph; dashed: mean over graphs."
     return [Picture("graphs", caption, figure)]
@@ -173,7 +175,7 @@ def _noise(outcome: Outcome) -> list[Picture]:
         x = np.arange(len(NOISE_LEVELS)) + (place - (len(labels) - 1) / 2) * width
         heights = [np.nan if one is None else one.mean for one in found]
         halves = [np.nan if one is None else one.half_width for one in found]
-        style: dict[str, Any] = {"ecolor": GREY, "capsize": 2, "alpha": 0.85}
+        style: dict[str, Any] = {"ecolor": GREY, "capsize": 2, "elinewidth": 1}
         axes.bar(x, heights, width * 0.92, yerr=halves, color=LINES[place], label=label, error_kw=style)
         printed = [published("dp", rows[label, f"SD {level:g}"]) for level in NOISE_LEVELS]
         axes.plot(x, [np.nan if p is None else p.mean for p in printed], "D", color="black", markersize=4, mfc="white")
