@@ -14,6 +14,7 @@ REPETITIONS_PER_GRAPH = 5
 OURS_REPETITIONS = 10
 THEORY_REPETITIONS = 5
 PROBES = 5
+EPSILONS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
 STALENESS_STEPS = (1, 2, 5, 10, 20, 50, 100)
 
 DNC_DATA, SUBCORA_DATA, SNC_DATA, SC_DATA = DataSet("dnc"), DataSet("subcora"), DataSet("snc"), DataSet("sc")
@@ -151,9 +152,27 @@ def theory(repetitions: int) -> list[Row]:
     ]
 
 
+def privacy(repetitions: int) -> list[Row]:
+    """Accuracy against ε for a client's whole data: bounds of 1 on all that is uploaded, noise calibrated to ε."""
+    seeds = min(repetitions, OURS_REPETITIONS)
+    base = Method("gfl", 300, 0.5, 10)
+    bounds = {
+        "compensated": replace(base, hidden_clip=1.0, jacobian_clip=1.0, update_clip=1.0),
+        "v1": replace(base, estimator="v1", hidden_clip=1.0, update_clip=1.0),
+        "FedMLP": replace(base, aggregator="identity", update_clip=1.0),
+    }
+    rows = []
+    for label, method in bounds.items():
+        for epsilon in EPSILONS:
+            rows.append(Row(label, f"ε = {epsilon:g}", DNC_DATA, replace(method, epsilon=epsilon), seeds))
+        plain = replace(method, hidden_clip=0.0, jacobian_clip=0.0, update_clip=0.0)
+        rows.append(Row(label, "no protection", DNC_DATA, plain, seeds))
+    return rows
+
+
 STUDIES: dict[str, Callable[[int], list[Row]]] = {
     study.__name__: study
-    for study in (summary, dnc, snc, sc, dp, connectivity, necessity, curves, cora, staleness, theory)
+    for study in (summary, dnc, snc, sc, dp, connectivity, necessity, curves, cora, staleness, theory, privacy)
 }
 
 

@@ -43,6 +43,11 @@ class Method:
         architecture: of a centralised network.
         hidden_std: standard deviation of the noise on each entry of an uploaded ĥ.
         jacobian_std: and of an uploaded ∇ĥ.
+        epsilon: ε that all rounds together may spend against the server, for a client's whole data; 0 means no bound.
+            The noise is then calibrated to it and in proportion to the bounds below.
+        hidden_clip: bound on ‖ĥ_j‖ where there is an ε.
+        jacobian_clip: bound on ‖∇ĥ_j‖.
+        update_clip: bound on ‖W_k − W̄‖.
         same_start: whether all repetitions start from the same weights.
         probes: at how many rounds the theory's quantities are measured; ‖∇F(W̄)‖² is then measured at every round.
     """
@@ -57,6 +62,10 @@ class Method:
     architecture: Literal["appnp", "gcn", "gat", "sage"] = "appnp"
     hidden_std: float = 0.0
     jacobian_std: float = 0.0
+    epsilon: float = 0.0
+    hidden_clip: float = 0.0
+    jacobian_clip: float = 0.0
+    update_clip: float = 0.0
     same_start: bool = False
     probes: int = 0
 

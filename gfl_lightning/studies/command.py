@@ -24,6 +24,7 @@ OURS = {
     "summary": "only the rows of GFL-APPNP and V1 of the paper's table, all four data sets",
     "cora": "all of Cora, 2708 clients on the public split, against centralised APPNP and GCN",
     "staleness": "accuracy, ‖∇F‖² and σ_H² against I for three estimators",
+    "privacy": "accuracy against ε, with bounds and calibrated noise on all that clients upload",
     "theory": "the convergence bound's left side and terms against T, I, N and λ_max",
 }
 EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130

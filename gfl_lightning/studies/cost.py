@@ -23,5 +23,9 @@ def cost(cell: Cell) -> float:
     if method.kind == "mlps":
         return START + method.updates * PER_ROUND["sc"]
     step = EXACT_STEP if method.estimator == "exact" else PER_STEP[data]
-    each_round = PER_ROUND[data] + JACOBIAN_NOISE * (method.jacobian_std > 0) + PROBED_ROUND * (method.probes > 0)
+    each_round = (
+        PER_ROUND[data]
+        + JACOBIAN_NOISE * (method.jacobian_std > 0 or method.jacobian_clip > 0)
+        + PROBED_ROUND * (method.probes > 0)
+    )
     return START + method.rounds * each_round + method.updates * step + method.probes * PROBE

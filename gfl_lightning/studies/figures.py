@@ -45,6 +45,7 @@ def pictures(outcome: Outcome) -> dict[str, list[Picture]]:
         "cora": _cora,
         "staleness": _staleness,
         "theory": _theory,
+        "privacy": _privacy,
     }
     with rc_context(STYLE):
         found = {study: makers[study](outcome) for study in outcome.studies if study in makers}
@@ -289,6 +290,24 @@ def _theory(outcome: Outcome) -> list[Picture]:
     _legend_once(figure, grid[1:])
     caption = "The bound's left side (solid) and the terms of its right side without constants (dashed)."
     return [Picture("theory", caption, figure)]
+
+
+def _privacy(outcome: Outcome) -> list[Picture]:
+    """Accuracy against ε, a line for each method; dashed: without protection."""
+    rows = outcome.studies["privacy"]
+    figure, axes = single(6.4, 4.0)
+    for place, label in enumerate(dict.fromkeys(row.label for row in rows)):
+        some = [(row, outcome.accuracy(row)) for row in rows if row.label == label]
+        private = [(row.method.epsilon, found) for row, found in some if row.method.epsilon and found is not None]
+        style = _points(LINES[place], MARKS[place]) | {"linestyle": "-", "label": label}
+        halves = [found.half_width for _, found in private]
+        axes.errorbar([e for e, _ in private], [found.mean for _, found in private], yerr=halves, **style)
+        for found in (found for row, found in some if not row.method.epsilon and found is not None):
+            axes.axhline(found.mean, color=LINES[place], linewidth=1, linestyle="--")
+    axes.set(xscale="log", xlabel="ε (δ = 10⁻⁵)", ylabel="test accuracy (%)")
+    _within_percent(axes.get_ylim, axes.set_ylim)
+    _legend_once(figure, [axes])
+    return [Picture("privacy", "Accuracy against ε; dashed: the same method without protection.", figure)]
 
 
 def _loss(axes: Axes, outcome: Outcome, row: Row, name: str, colour: str, label: str) -> None:

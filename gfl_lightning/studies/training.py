@@ -15,18 +15,22 @@ from gfl_lightning.baselines.local_mlps import LocalSamples, gradient, initial_m
 from gfl_lightning.federated.evaluation import Metrics, share_correct
 from gfl_lightning.federated.federation import DivergedError, Federation
 from gfl_lightning.federated.options import LocalTraining
+from gfl_lightning.federated.release_facts import release_facts
 from gfl_lightning.graphs import synthetic
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.planetoid import planetoid
 from gfl_lightning.graphs.subcora import subcora
 from gfl_lightning.models.aggregator import APPNP, Identity
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.ledger import calibrated
 from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.releases import Guarantee
 from gfl_lightning.studies.cell import Cell, DataSet, Method
 from gfl_lightning.studies.probes import Probes
 from gfl_lightning.theory.connectivity import connectivity
 
 CURVE_POINTS = 100
+DELTA = 1e-5
 
 
 @dataclass
@@ -155,14 +159,25 @@ def train_alone(graph: ClientGraph, method: Method, seed: int, run: Run) -> dict
 
 
 def _federation(graph: ClientGraph, method: Method, seed: int) -> Federation:
-    return Federation(
-        graph,
-        aggregator=Identity() if method.aggregator == "identity" else APPNP(),
-        estimator=method.estimator,
-        local=LocalTraining(method.lr, method.steps, method.batch_size),
-        protection=Protection(hidden_std=method.hidden_std, jacobian_std=method.jacobian_std),
-        seed=seed,
-    )
+    """The federation of a method; with an ε its noise is the least that keeps all rounds within it."""
+
+    def make(protection: Protection) -> Federation:
+        return Federation(
+            graph,
+            aggregator=Identity() if method.aggregator == "identity" else APPNP(),
+            estimator=method.estimator,
+            local=LocalTraining(method.lr, method.steps, method.batch_size),
+            protection=protection,
+            seed=seed,
+        )
+
+    if not method.epsilon:
+        return make(Protection(hidden_std=method.hidden_std, jacobian_std=method.jacobian_std))
+    clips = {name: getattr(method, name) for name in ("hidden_clip", "jacobian_clip", "update_clip")}
+    bounded = make(Protection(**{name: clip for name, clip in clips.items() if clip}))
+    facts, attendance = release_facts(bounded), bounded.schedule.attendance(range(method.rounds))
+    guarantee = Guarantee(delta=DELTA, max_epsilon=method.epsilon, calibrate=True)
+    return make(calibrated(bounded.protection, guarantee, facts, *attendance, method.rounds))
 
 
 def _tested(metrics: Metrics) -> dict[str, Any]:
