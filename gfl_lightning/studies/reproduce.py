@@ -9,7 +9,8 @@ from gfl_lightning.graphs.planetoid import read_planetoid
 from gfl_lightning.studies.catalogue import STUDIES, shrunk
 from gfl_lightning.studies.cell import Cell, Row
 from gfl_lightning.studies.command import Order
-from gfl_lightning.studies.figures import pictures, save
+from gfl_lightning.studies.drawing import save
+from gfl_lightning.studies.figures import pictures
 from gfl_lightning.studies.outcome import Outcome, as_json
 from gfl_lightning.studies.page import IMAGES, page
 from gfl_lightning.studies.pool import run_cells

@@ -17,7 +17,8 @@ import pytest
 from gfl_lightning.graphs import planetoid
 from gfl_lightning.studies import command, pool, reproduce, store
 from gfl_lightning.studies.cell import Cell
-from gfl_lightning.studies.figures import pictures, save
+from gfl_lightning.studies.drawing import save
+from gfl_lightning.studies.figures import pictures
 from gfl_lightning.studies.outcome import Outcome
 
 NEED_CORA = ("dp", "cora")
