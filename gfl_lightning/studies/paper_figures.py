@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from matplotlib.patches import Rectangle
 
 from gfl_lightning.lit.style import BLUE, GREY, LINES, VERMILLION, canvas, single
 from gfl_lightning.studies.drawing import MARKS, SMALL, Picture, legend_once, loss_band, points, within_percent
@@ -61,7 +60,9 @@ def necessity(outcome: Outcome) -> list[Picture]:
     figure = canvas(8.4, 4.0)
     left, right = figure.subplots(1, 2, sharey=False)
     over_repetitions = [[100 * value for value in outcome.values(row, "accuracy")] for row in rows]
-    shares = [np.array([record["per_client"] for record in outcome.of(row)], dtype=float) for row in rows]
+    shares = [
+        np.array([one["per_client"] for one in outcome.of(row) if not one["diverged"]], dtype=float) for row in rows
+    ]
     for axes, values, title in (
         (left, over_repetitions, "a box over repetitions"),
         (right, [100 * share.mean(0) for share in shares], "a box over clients"),
@@ -130,8 +131,7 @@ def noise(outcome: Outcome) -> list[Picture]:
     axes.plot([], [], "D", color="black", markersize=4, mfc="white", label="published")
     axes.set_xticks(range(len(NOISE_LEVELS)), [f"{level:g}" for level in NOISE_LEVELS])
     axes.set(xlabel="standard deviation of the noise", ylabel="test accuracy (%)")
-    lowest = min(bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle))
-    within_percent(lambda: (lowest - 12, axes.get_ylim()[1]), axes.set_ylim)
+    axes.set_ylim(0, min(100, axes.get_ylim()[1]))
     axes.grid(axis="x", visible=False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=5)
     curves = canvas(3.4 * len(labels), 5.2)
