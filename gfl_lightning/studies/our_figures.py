@@ -56,7 +56,7 @@ def staleness(outcome: Outcome) -> list[Picture]:
     for axes in grid[1:]:
         axes.set_yscale("log")
     legend_once(figure, grid)
-    caption = "Three estimators against the number of local updates (σ_H² is 0 for the exact one, and for the compensated one at I = 1)."
+    caption = "Three estimators against I; σ_H² is 0 for the exact one, and for the compensated one at I = 1."
     return [Picture("staleness", caption, figure)]
 
 
