@@ -11,12 +11,14 @@ commands:
   validate   metrics of a checkpoint on the validation samples
   test       metrics of a checkpoint on the test samples
   predict    write predictions.csv: class probabilities of every sample
+  reproduce  run the paper's experiments and show them beside the published numbers
 
   python -m gfl_lightning fit --config configs/dnc_synthetic.yaml
   python -m gfl_lightning fit --print_config          every option with its default
   python -m gfl_lightning fit --model.help GFL        options of a model (GFL, Central, LocalMLPs)
   python -m gfl_lightning fit --data.help DNC         options of a data set (SNC, SC, SubCora, Planetoid, …)
   python -m gfl_lightning COMMAND --help              options of the trainer
+  python -m gfl_lightning reproduce --help            the studies and their options
 """
 
 
@@ -24,6 +26,11 @@ def main() -> None:
     """Answer a call for help, or run a command."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(USAGE, end="")
+        return
+    if sys.argv[1] == "reproduce":
+        from gfl_lightning.studies import command  # noqa: PLC0415
+
+        command.main(sys.argv[2:])
         return
     from gfl_lightning.lit import cli  # noqa: PLC0415  # seconds of imports that help does not need
 

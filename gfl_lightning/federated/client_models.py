@@ -30,13 +30,18 @@ class ClientModels:
     weights: Weights
 
 
-def client_models(federation: Federation, state: FederationState, lr: float | None = None) -> ClientModels:
+def client_models(
+    federation: Federation, state: FederationState, lr: float | None = None, steps: int | None = None
+) -> ClientModels:
     """The clients' W_k in the round that starts from a state, in K times the memory of W, before any bound on updates.
+
+    ``steps`` stops after some of the I local steps.
 
     The general path forms them anyway. The others never do; there W_k is the average over client k alone, so that
     all of them cost K passes of one client each.
     """
     problem, path = federation.local_problem(state, lr), federation.local_path
+    problem = replace(problem, steps=problem.steps if steps is None else steps)
     if federation.shield is not None:
         problem = replace(federation.shield.with_all_noise(problem, state.round), protection=Protection())
     if isinstance(path, GeneralPath):

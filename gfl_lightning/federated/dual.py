@@ -5,7 +5,8 @@ A client uses W1 only through z_s = W1 x_s of its own training samples. With r_s
     z_s  by −η (Σ_{s'} (x_s·x_{s'}) δ_{s'} + (W̄2ᵀ r̄) ⊙ T_k x_s)       T_k x_s = Σ_q Ω_{s,q} s_q
     W2   by −η Σ_s r_s (Ã_kk a_s + A_k)ᵀ                                 A_k = Σ_{j≠k} Ã_kj a_j
 where Ω_{s,q} = Ã_kj (x_s·x_q) / n_j is known before training. The averaged W1 follows from the sums of δ and r̄ over
-the steps by one product with X. Uploads of different ages enter as a sum over their W̄2.
+the steps by one product with X. Uploads of different ages enter as a sum over their W̄2. The last step of a round needs
+no new z, so that with I = 1 no inner product is used at all.
 
 The steps below hold v = Ã_kk z instead of z: as Ã_kk > 0, relu(v) = Ã_kk a, and every factor Ã_kk is applied once,
 before the steps, to the inner products.
@@ -88,13 +89,15 @@ class DualPath:
         v = exchange.z[training.sample] * own
         W2k = W2.expand(len(training), -1, -1).clone()
         gram = self.gram[chosen]
+        last = problem.steps - 1
         A: Tensor | float = 0.0
         pull = []
         if self.cross is not None:
             assert exchange.uploaded_a is not None
             A = near.gather(exchange.uploaded_a)[:, None, :]
-            cross = self.cross[chosen]
-            pull = [(group.weights["W2"], _times_pattern(cross, group)) for group in exchange.groups]
+            if last > 0:
+                cross = self.cross[chosen]
+                pull = [(group.weights["W2"], _times_pattern(cross, group)) for group in exchange.groups]
         noise = None if problem.noise is None else self._noise_that_is_read(problem.noise, problem)
 
         sum_delta, sum_r = torch.zeros_like(v), v.new_zeros(len(training), 1, W2.shape[0])
@@ -105,15 +108,17 @@ class DualPath:
             mean_r = r if n == 1 else r.sum(1, keepdim=True)
             delta = torch.ops.aten.threshold_backward(r @ W2k, v, 0)
             W2k.baddbmm_(r.mT, own_a + A, alpha=-lr)
+            sum_delta += delta
+            sum_r += mean_r
+            if noise is not None:
+                on_v, on_W2 = (mean_r @ noise).mul_(lr).split([v[0].numel(), W2.numel()], dim=2)
+                v = v - on_v.view_as(v)
+                W2k -= on_W2.view_as(W2k)
+            if step == last:
+                break
             v = torch.baddbmm(v, gram, delta, alpha=-lr) if n > 1 else torch.addcmul(v, gram, delta, value=-lr)
             for then_W2, Tx in pull:
                 v.addcmul_(mean_r @ then_W2, Tx, value=-lr)
-            if noise is not None:
-                on_v, on_W2 = (mean_r @ noise).mul_(lr).split([v[0].numel(), W2.numel()], dim=2)
-                v -= on_v.view_as(v)
-                W2k -= on_W2.view_as(W2k)
-            sum_delta += delta
-            sum_r += mean_r
         return W2k, sum_delta * own, sum_r[:, 0]
 
     def _noise_that_is_read(self, noise: JacobianNoise, problem: LocalProblem) -> Tensor:
@@ -151,16 +156,17 @@ class DualPath:
         ask of each client, becomes a coefficient of every sample it shared.
         """
         table = self.table
-        D = delta.new_zeros(table.graph.num_samples, delta.shape[-1])
+        pulled = []
         if asked is not None:
             for group in problem.exchange.groups:
                 assert group.pattern is not None
-                pulled = asked @ group.weights["W2"]
-                if table.one_sample_each and group.positions is None:
-                    D = pulled * group.pattern
-                else:
-                    owner, share, shared = table.shared_columns(group.positions)
-                    D.index_add_(0, shared, pulled[owner] * group.pattern * share[:, None])
+                pulled.append(table.spread(asked @ group.weights["W2"], group.pattern, group.positions))
+        if pulled and table.all_shared and problem.exchange.everyone_shared:
+            (D,) = pulled
+        else:
+            D = delta.new_zeros(table.graph.num_samples, delta.shape[-1])
+            for part, group in zip(pulled, problem.exchange.groups, strict=False):
+                D.index_add_(0, table.shared_columns(group.positions)[2], part)
         return D.index_add_(0, problem.training.sample.flatten(), delta.flatten(0, 1))
 
 

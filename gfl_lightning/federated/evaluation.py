@@ -97,3 +97,11 @@ class Segments:
             split.name.lower(): [value / n if n else math.nan for value in total]
             for split, total, n in zip(SPLITS, totals, self.count, strict=True)
         }
+
+
+def share_correct(graph: ClientGraph, logits: Tensor, part: Split = Split.TEST) -> Tensor:
+    """Share of each client's samples of a split that the logits ``[S, c]`` predict, ``[N]``; nan where it has none."""
+    rows = graph.mask(part)
+    right = logits[rows].argmax(1).eq(graph.y[rows]).double()
+    total = torch.bincount(graph.client[rows], right, minlength=graph.num_clients)
+    return total / graph.counts(rows)

@@ -21,19 +21,22 @@ class Sizes:
     N: int
     Q: int
 
-    def dual_cost(self, encoder: Encoder, local: LocalTraining) -> tuple[float, float]:
+    def dual_cost(self, encoder: Encoder, local: LocalTraining, compensated: bool) -> tuple[float, float]:
         """Multiplications per round and entries kept, on the dual path."""
         (m,) = encoder.hidden
         rows = self.K * self.n
         steps = local.steps * rows * m * (self.n + 3 * encoder.num_classes)
-        return rows * self.Q * m + steps, rows * (self.Q + self.n)
+        average = self.Q * m * encoder.num_features
+        pull = rows * self.Q * m if compensated and local.steps > 1 else 0
+        return average + pull + steps, rows * (self.Q * compensated + self.n)
 
-    def primal_cost(self, encoder: Encoder, local: LocalTraining) -> tuple[float, float]:
+    def primal_cost(self, encoder: Encoder, local: LocalTraining, compensated: bool) -> tuple[float, float]:
         """Multiplications per round and entries kept, on the primal path."""
         (m,), d = encoder.hidden, encoder.num_features
         batch = min(self.n, local.batch_size or self.n)
         steps = local.steps * self.K * m * d * (2 * batch + 3)
-        return self.Q * m * d + self.K * self.N * m * d + steps, (self.N + 3 * self.K) * m * d + self.Q * d
+        pull = self.Q * m * d + self.K * self.N * m * d if compensated else 0
+        return pull + steps, (self.N + 3 * self.K) * m * d + self.Q * d
 
 
 def obstacle_to_structure(
@@ -70,7 +73,8 @@ def choose_path(
         return "general"
     if dp_sgd:
         return "primal"
-    costs = {"dual": sizes.dual_cost(encoder, local), "primal": sizes.primal_cost(encoder, local)}
+    sharing = estimator == "compensated" and bool(aggregator.gamma[1:].any())
+    costs = {"dual": sizes.dual_cost(encoder, local, sharing), "primal": sizes.primal_cost(encoder, local, sharing)}
     itemsize = 8
     fitting = {name: cost for name, (cost, entries) in costs.items() if entries * itemsize <= MEMORY_LIMIT}
     if not fitting:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -91,10 +92,16 @@ class PrimalPath:
             weighted = weighted.new_zeros(len(table.shared), weighted.shape[1]).index_copy_(
                 0, group.positions, weighted
             )
-        s = weighted[ragged.place] * ragged.present[..., None]
-        x = table.graph.x[table.shared[ragged.place]]
-        U = s.mT @ x
-        return near.gather(U.flatten(1)).view(-1, *U.shape[1:])
+        s = weighted.view(*ragged.place.shape, -1) if table.even else weighted[ragged.place]
+        U = self._shared_x @ s
+        return near.gather(U.flatten(1)).view(-1, *U.shape[1:]).mT.contiguous()
+
+    @cached_property
+    def _shared_x(self) -> Tensor:
+        """The features that each client shares ``[N, d, n]``, 0 past its last sample."""
+        ragged = self.table.by_client
+        x = self.table.graph.x[self.table.shared[ragged.place]] * ragged.present[..., None]
+        return x.mT.contiguous()
 
 
 def _compensations(

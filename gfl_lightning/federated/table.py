@@ -76,6 +76,12 @@ class SampleTable:
         """The shared samples arranged by client; every client has one, so K = N."""
         return Ragged.of(self.owner)
 
+    @cached_property
+    def even(self) -> bool:
+        """Whether the shared samples stand in the order of their clients, equally many of each."""
+        place = self.by_client.place.flatten()
+        return torch.equal(place, torch.arange(len(self.shared), device=place.device))
+
     def shared_rows(self, values: Tensor) -> Tensor:
         """Rows of the shared samples, ``[S, m] → [Q, m]``."""
         return values if self.all_shared else values[self.shared]
@@ -92,5 +98,18 @@ class SampleTable:
         """
         if self.one_sample_each and positions is None:
             return values
+        if self.even and positions is None:
+            return values.view(self.graph.num_clients, -1, values.shape[1]).mean(1)
         owner, share, _ = self.shared_columns(positions)
         return values.new_zeros(self.graph.num_clients, values.shape[1]).index_add_(0, owner, values * share[:, None])
+
+    def spread(self, values: Tensor, weight: Tensor, positions: Tensor | None = None) -> Tensor:
+        """values_j weight_q / n_j for each shared sample q of client j, ``[N, m], [Q, m] → [Q, m]``.
+
+        ``positions`` chooses some of the shared samples, those that ``weight`` belongs to.
+        """
+        if self.even and positions is None:
+            n = len(self.shared) // self.graph.num_clients
+            return ((values / n)[:, None, :] * weight.view(-1, n, weight.shape[1])).view_as(weight)
+        owner, share, _ = self.shared_columns(positions)
+        return values[owner].mul_(weight).mul_(share[:, None])

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -20,25 +18,11 @@ from torch import Tensor
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.adjacency import adjacency_matrix
-from gfl_lightning.graphs.client_graph import ClientGraph, Split
+from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.lit.style import BLUE, FAINT, GREY, LINES, STYLE, VERMILLION, single
 
 Positions = NDArray[np.float64]
 
-BLUE, VERMILLION, GREEN, ORANGE, PURPLE = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7"  # Okabe and Ito
-LINES = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE)
-GREY, FAINT = "#8C8C8C", "#C4C4C4"
-STYLE: dict[Any, Any] = {
-    "figure.dpi": 150,
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.6,
-    "legend.frameon": False,
-}
 EDGES_UP_TO = 1500
 SMOOTHING_STEPS = 100
 FORCE_STEPS = 120
@@ -54,7 +38,7 @@ def loss_curves(rounds: Sequence[int], curves: Mapping[str, Sequence[float]], be
         )
     require(len(curves) <= len(LINES), "curves", f"be at most {len(LINES)}, one for each colour", len(curves))
     with rc_context(STYLE):
-        figure, axes = _canvas(6.4, 4.0)
+        figure, axes = single(6.4, 4.0)
         marker = "o" if len(rounds) == 1 else None
         for colour, (name, values) in zip(LINES, curves.items(), strict=False):
             axes.plot(rounds, values, color=colour, label=name, marker=marker)
@@ -75,7 +59,7 @@ def client_graph(graph: ClientGraph, correct: Tensor) -> Figure:
     require(correct.shape == (N,), "correct", f"have one entry per client ({N})", list(correct.shape))
     share, place = correct.detach().double().cpu().numpy(), layout(graph)
     with rc_context(STYLE):
-        figure, axes = _canvas(6.4, 5.6)
+        figure, axes = single(6.4, 5.6)
         axes.set_axis_off()
         axes.set_aspect("equal")
         if N <= EDGES_UP_TO:
@@ -99,14 +83,6 @@ def client_graph(graph: ClientGraph, correct: Tensor) -> Figure:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, markerscale=max(1, (30 / size) ** 0.5))
         axes.set_title("Clients by their test predictions")
     return figure
-
-
-def share_correct(graph: ClientGraph, logits: Tensor, part: Split = Split.TEST) -> Tensor:
-    """Share of each client's samples of a split that the logits ``[S, c]`` predict, ``[N]``; nan where it has none."""
-    rows = graph.mask(part)
-    right = logits[rows].argmax(1).eq(graph.y[rows]).double()
-    total = torch.bincount(graph.client[rows], right, minlength=graph.num_clients)
-    return total / graph.counts(rows)
 
 
 def layout(graph: ClientGraph) -> Positions:
@@ -160,9 +136,3 @@ def _springs(A: csr_matrix, place: Positions, draw: np.random.Generator) -> Posi
 
 def _points(axes: Axes, place: Positions, size: float, **style: Any) -> PathCollection:
     return axes.scatter(place[:, 0], place[:, 1], s=size, zorder=2, **style)
-
-
-def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()

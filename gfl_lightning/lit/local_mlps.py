@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from gfl_lightning.baselines.central import require_finite, require_fit
+from gfl_lightning.baselines.local_mlps import LocalSamples, gradient, initial_models, keep_better
 from gfl_lightning.checks import require
-from gfl_lightning.federated.evaluation import Evaluator, Metrics
-from gfl_lightning.federated.randomness import Stream, generator
-from gfl_lightning.federated.table import Ragged
-from gfl_lightning.federated.training_set import TrainingSet, draw_batches
-from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.lit.central import require_finite, require_fit
+from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.lit.round_module import Best, RoundModule, RoundResult
 from gfl_lightning.models.encoder import Encoder, Weights
 
@@ -61,12 +58,9 @@ class LocalMLPs(RoundModule):
         require(seed >= 0, "seed", "be at least 0", seed)
         self.sizes = (num_features, num_classes)
         self.num_clients, self.batch_size, self.seed = num_clients, batch_size, seed
-        encoder, draw = Encoder(num_features, num_classes, (hidden,)), generator(seed, Stream.WEIGHTS)
-        models = [encoder.initial_weights(draw) for _ in range(num_clients)]
-        for name in encoder.shapes:
-            stacked = torch.stack([model[name] for model in models])
+        for name, stacked in initial_models(Encoder(num_features, num_classes, (hidden,)), num_clients, seed).items():
             self.register_parameter(name, nn.Parameter(stacked, requires_grad=False))
-        self._samples: Samples | None = None
+        self._samples: LocalSamples | None = None
         self._rounds = 0
         self._weights: Weights = {}
         self._own_loss = self._best_loss = torch.full((num_clients,), math.inf)
@@ -80,17 +74,10 @@ class LocalMLPs(RoundModule):
             f"have {self.num_clients} clients, as the model has",
             graph.num_clients,
         )
-        trains = graph.counts(graph.mask(Split.TRAIN)) > 0
-        require(
-            bool(trains.all()),
-            "graph",
-            "give every client a training sample, as each trains a model of its own",
-            f"none for client {int(trains.int().argmin())}",
-        )
-        self._samples = Samples.of(graph)
+        self._samples = LocalSamples.of(graph)
 
     @property
-    def samples(self) -> Samples:
+    def samples(self) -> LocalSamples:
         """The samples by client."""
         assert self._samples is not None, "the samples exist once the data are set up"
         return self._samples
@@ -138,71 +125,6 @@ class LocalMLPs(RoundModule):
         """Let every client whose own loss is its lowest so far, or who has none, keep its weights."""
         better = (self._own_loss < self._best_loss) | self.samples.unvalidated
         self._best_loss = torch.where(better, self._own_loss, self._best_loss)
-        weights = {
-            name: torch.where(better[:, None, None], weight, self.best.weights.get(name, weight))
-            for name, weight in self._weights.items()
-        }
+        weights = keep_better(self.best.weights, self._weights, better)
         lowest = val_loss < self.best.val_loss
         self.best = Best(round_number, val_loss, weights) if lowest else replace(self.best, weights=weights)
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """A graph's samples arranged by client.
-
-    Args:
-        graph: the graph.
-        by_client: all samples, K = N.
-        training: the training samples, K = N as all clients train.
-        unvalidated: which clients have no validation samples ``[N]``.
-        evaluator: of logits by sample.
-    """
-
-    graph: ClientGraph
-    by_client: Ragged
-    training: TrainingSet
-    unvalidated: Tensor
-    evaluator: Evaluator
-
-    @classmethod
-    def of(cls, graph: ClientGraph) -> Samples:
-        """Arrange the samples of a graph."""
-        unvalidated = graph.counts(graph.mask(Split.VAL)) == 0
-        return cls(graph, Ragged.of(graph.client), TrainingSet.of(graph), unvalidated, Evaluator(graph))
-
-    def batch(self, batch_size: int | None, step: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Rows of the sample table in a step's batches and their weights in the mean, both ``[N, b]``."""
-        drawn = draw_batches(self.training, batch_size, 1, step, seed, self.graph.x.dtype)
-        rows = self.training.sample
-        return (rows if drawn.place is None else rows.gather(1, drawn.place[0])), drawn.weight[0]
-
-    def logits(self, weights: Weights) -> Tensor:
-        """Logits of all samples under the models of their clients ``[S, c]``."""
-        place, present = self.by_client.place, self.by_client.present
-        z, _ = forward(weights, self.graph.x[place])
-        logits = z.new_empty(self.graph.num_samples, z.shape[-1])
-        logits[place[present]] = z[present]
-        return logits
-
-    def validation_loss(self, logits: Tensor) -> Tensor:
-        """Mean cross-entropy over each client's validation samples ``[N]``; nan where it has none."""
-        rows = self.graph.mask(Split.VAL)
-        loss = F.cross_entropy(logits[rows], self.graph.y[rows], reduction="none")
-        total = loss.new_zeros(self.graph.num_clients).index_add_(0, self.graph.client[rows], loss)
-        return total / self.graph.counts(rows)
-
-
-def forward(weights: Weights, x: Tensor) -> tuple[Tensor, Tensor]:
-    """z = W2_k a and a = relu(W1_k x) of clients' samples, ``[N, b, d] → [N, b, c], [N, b, hidden]``."""
-    a = torch.relu(x @ weights["W1"].mT)
-    return a @ weights["W2"].mT, a
-
-
-def gradient(weights: Weights, x: Tensor, y: Tensor, share: Tensor) -> Weights:
-    """∇ Σ_s share_{k,s} loss(y_{k,s}, h_k(x_{k,s})) of each client, for x ``[N, b, d]``, y and share ``[N, b]``.
-
-    With r = share (softmax(z) − y): ∇W2_k = rᵀ a and ∇W1_k = ((r W2_k) ⊙ 1{a>0})ᵀ x.
-    """
-    z, a = forward(weights, x)
-    r = share[..., None] * (torch.softmax(z, -1) - F.one_hot(y, z.shape[-1]))
-    return {"W1": ((r @ weights["W2"]) * (a > 0)).mT @ x, "W2": r.mT @ a}

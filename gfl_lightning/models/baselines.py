@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import APPNP, GATConv, GCNConv, SAGEConv
+from torch_geometric.nn import APPNP, GATConv, GCNConv, Linear, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops
 
@@ -23,12 +23,18 @@ from gfl_lightning.graphs.propagation import appnp_coefficients
 from gfl_lightning.models.encoder import Encoder
 
 Edges = tuple[Tensor, Tensor | None]
+DENSE_UP_TO = 1000
 
 
 class GraphNet(nn.Module):
     """Z = f(X, G), ``[N, d] → [N, c]``; row k of X is the one sample of client k."""
 
+    name: ClassVar[str]
     takes_weights: ClassVar[bool]
+
+    @abstractmethod
+    def feature_weights(self) -> list[nn.Parameter]:
+        """The weights that meet the features, each ``[units, d]`` as the network was made."""
 
     @abstractmethod
     def edges(self, graph: ClientGraph) -> Edges:
@@ -53,6 +59,7 @@ class APPNPNet(GraphNet):
         M: propagation steps.
     """
 
+    name = "appnp"
     takes_weights = True
 
     def __init__(
@@ -71,13 +78,23 @@ class APPNPNet(GraphNet):
         self.W1, self.W2 = nn.Parameter(weights["W1"]), nn.Parameter(weights["W2"])
         self.propagate = APPNP(M, alpha, normalize=False)
 
+    def feature_weights(self) -> list[nn.Parameter]:
+        """W1."""
+        return [self.W1]
+
     def edges(self, graph: ClientGraph) -> Edges:
-        """P = D̂^{-1/2}(A+I)D̂^{-1/2}."""
-        return _normalized(graph)
+        """P = D̂^{-1/2}(A+I)D̂^{-1/2}; for small graphs Ã ``[N, N]`` itself, what the layer makes of the identity."""
+        index, weight = _normalized(graph)
+        if graph.num_clients > DENSE_UP_TO:
+            return index, weight
+        return self.propagate(
+            torch.eye(graph.num_clients, dtype=graph.x.dtype, device=index.device), index, weight
+        ), None
 
     def forward(self, x: Tensor, edges: Edges) -> Tensor:
         """Encode, then propagate."""
-        return self.propagate(self.encoder({"W1": self.W1, "W2": self.W2}, x), *edges)
+        H = self.encoder({"W1": self.W1, "W2": self.W2}, x)
+        return edges[0] @ H if edges[0].is_floating_point() else self.propagate(H, *edges)
 
 
 class TwoLayers(GraphNet):
@@ -88,6 +105,10 @@ class TwoLayers(GraphNet):
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
         self.first, self.second = first, second
+
+    def feature_weights(self) -> list[nn.Parameter]:
+        """The matrices of the first layer."""
+        return [layer.weight for layer in self.first.modules() if isinstance(layer, Linear)]
 
     def forward(self, x: Tensor, edges: Edges) -> Tensor:
         """Both layers, σ between them."""
@@ -104,6 +125,7 @@ class GCN(TwoLayers):
         hidden: width of the hidden layer.
     """
 
+    name = "gcn"
     takes_weights = True
     activation = staticmethod(torch.relu)
 
@@ -133,6 +155,7 @@ class GAT(TwoLayers):
     """
 
     HEADS: ClassVar[int] = 8
+    name = "gat"
     takes_weights = False
     activation = staticmethod(F.elu)
 
@@ -159,6 +182,7 @@ class GraphSAGE(TwoLayers):
         hidden: width of the hidden layer.
     """
 
+    name = "sage"
     takes_weights = False
     activation = staticmethod(torch.relu)
 

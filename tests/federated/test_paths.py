@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from gfl_lightning.federated import dual, general, neighbourhood
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import LocalTraining, Participation, Path, Server
 from gfl_lightning.federated.paths import Sizes, choose_path
+from gfl_lightning.graphs.synthetic import snc
 from gfl_lightning.models.aggregator import APPNP, SGC, Aggregator, Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder, Weights
 
@@ -200,12 +202,37 @@ PAPERS = Encoder(1433, 7)
         (Sizes(K=35, n=1, N=300, Q=300), PAPERS, LocalTraining(), "dual"),
         (Sizes(K=140, n=1, N=2708, Q=2708), PAPERS, LocalTraining(), "dual"),
         (Sizes(K=20, n=40, N=200, Q=8000), Encoder(100, 2), LocalTraining(), "primal"),
+        (Sizes(K=20, n=40, N=200, Q=8000), Encoder(100, 2), LocalTraining(steps=1), "dual"),
         (Sizes(K=20, n=500, N=200, Q=10**6), Encoder(2, 2), LocalTraining(batch_size=1), "primal"),
         (Sizes(K=35, n=1, N=300, Q=300), Encoder(1433, 7, bias=True), LocalTraining(), "general"),
     ],
 )
 def test_path_is_chosen_by_cost(sizes: Sizes, encoder: Encoder, local: LocalTraining, path: str) -> None:
     assert choose_path("auto", sizes, encoder, APPNP(), "compensated", local) == path
+
+
+def test_v1_needs_no_inner_products_with_others() -> None:
+    sizes = Sizes(K=20, n=40, N=200, Q=8000)
+    assert choose_path("auto", sizes, Encoder(100, 2), APPNP(), "v1", LocalTraining()) == "dual"
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("path", ["dual", "primal"])
+def test_the_order_of_samples_does_not_matter(path: str, steps: int) -> None:
+    """Equally many samples in the order of their clients are means and products of views; any other order is not."""
+    graph = snc(num_clients=20, num_features=6, samples_per_client=4).to(torch.float64)
+    rows = torch.randperm(80, generator=torch.Generator().manual_seed(0))
+    columns = {name: getattr(graph, name)[rows] for name in ("x", "y", "client", "split", "shared")}
+    found = []
+    for one in (graph, replace(graph, **columns)):
+        federation = Federation(one, Encoder(6, 2, (5,)), local=LocalTraining(0.3, steps), path=path)  # type: ignore[arg-type]
+        state = federation.start()
+        for _ in range(3):
+            state, _ = federation.round(state)
+        found.append((federation._table.even, state.weights))
+    assert (found[0][0], found[1][0]) == (True, False)
+    for name, weight in found[0][1].items():
+        torch.testing.assert_close(found[1][1][name], weight, rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""Cells over processes: one thread each, longest first, one progress bar, and an end that leaves nothing running."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from gfl_lightning.studies.cell import Cell
+from gfl_lightning.studies.cost import cost
+from gfl_lightning.studies.training import run_cell
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+Keep = Callable[[Cell, dict[str, Any]], None]
+
+
+def run_cells(cells: list[Cell], jobs: int, keep: Keep) -> None:
+    """Run cells and hand each record to ``keep`` as soon as it is there.
+
+    ``jobs`` of 1 stays in this process. A KeyboardInterrupt ends the workers at once and is passed on.
+    """
+    order = sorted(cells, key=cost, reverse=True)
+    with _progress(order) as advance:
+        if jobs == 1 or len(order) < 2:
+            torch.set_num_threads(1)
+            results: Iterator[tuple[Cell, dict[str, Any]]] = ((cell, run_cell(cell)) for cell in order)
+        else:
+            results = _in_processes(order, min(jobs, len(order)))
+        for cell, record in results:
+            keep(cell, record)
+            advance(cell)
+
+
+def _in_processes(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Results in the order in which they come."""
+    with _one_thread_each():
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker)
+        before = set(multiprocessing.active_children())
+        with _deaf_to_interrupts():
+            running: dict[Future[dict[str, Any]], Cell] = {pool.submit(run_cell, cell): cell for cell in cells}
+        workers = [child for child in multiprocessing.active_children() if child not in before]
+    try:
+        while running:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield running.pop(future), future.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.terminate()
+        raise
+    pool.shutdown()
+
+
+def _start_worker() -> None:
+    """One thread, no ear for Ctrl-C (the parent decides), and no life after the parent's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes started meanwhile ignore Ctrl-C from their first moment on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Environment in which a new process's libraries use one thread from the start."""
+    usual = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in usual.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _progress(cells: list[Cell]) -> Iterator[Callable[[Cell], None]]:
+    """A bar that advances by what a cell is expected to cost, so that the time left is an honest estimate."""
+    layout = "{desc} {percentage:3.0f} % |{bar}| {elapsed} passed, {remaining} left{postfix}"
+    total, interval = sum(map(cost, cells)), 0.5 if sys.stderr.isatty() else 30.0
+    with tqdm(
+        total=total, desc=f"{len(cells)} cells", bar_format=layout, file=sys.stderr, smoothing=0.1, mininterval=interval
+    ) as bar:
+        left = len(cells)
+
+        def advance(cell: Cell) -> None:
+            nonlocal left
+            left -= 1
+            bar.set_postfix_str(f"{left} cells to go", refresh=False)
+            bar.update(cost(cell))
+
+        yield advance

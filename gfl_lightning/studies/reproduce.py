@@ -1,0 +1,78 @@
+"""Run studies: load what is finished, train the rest, write results.json, the page and the figures."""
+
+from __future__ import annotations
+
+import sys
+
+from gfl_lightning.checks import InputError
+from gfl_lightning.graphs.planetoid import read_planetoid
+from gfl_lightning.studies.catalogue import STUDIES, shrunk
+from gfl_lightning.studies.cell import Cell, Row
+from gfl_lightning.studies.command import Order
+from gfl_lightning.studies.drawing import save
+from gfl_lightning.studies.figures import pictures
+from gfl_lightning.studies.outcome import Outcome, as_json
+from gfl_lightning.studies.page import IMAGES, page
+from gfl_lightning.studies.pool import run_cells
+from gfl_lightning.studies.store import Record, Store, write_whole
+
+
+def reproduce(order: Order) -> Outcome:
+    """Everything that an order asks for."""
+    planned = {
+        name: [shrunk(row) if order.quick else row for row in STUDIES[name](order.repetitions)]
+        for name in order.studies
+    }
+    studies, notes = _without_what_needs_cora(planned)
+    for note in notes:
+        print(note, file=sys.stderr)
+    cells = list(dict.fromkeys(cell for rows in studies.values() for row in rows for cell in row.cells))
+    store = Store(order.out / "cells")
+    records, outdated = store.load(cells)
+    if outdated:
+        print(
+            f"{outdated} of {len(cells)} stored cells in {store.folder} were made by other code or library versions; "
+            "they are computed again.",
+            file=sys.stderr,
+        )
+    if records:
+        print(f"{len(records)} of {len(cells)} cells are finished already.", file=sys.stderr)
+
+    def keep(cell: Cell, record: Record) -> None:
+        store.keep(cell, record)
+        records[cell] = record
+
+    missing = [cell for cell in cells if cell not in records]
+    if missing:
+        run_cells(missing, order.jobs, keep)
+    outcome = Outcome(studies, {cell: records[cell] for cell in cells}, order.command, order.quick, notes)
+    write(outcome, order)
+    return outcome
+
+
+def write(outcome: Outcome, order: Order) -> None:
+    """results.json, results.md and the figures."""
+    made = pictures(outcome)
+    for picture in (picture for some in made.values() for picture in some):
+        save(picture, order.out / IMAGES)
+    captions = {study: [(picture.name, picture.caption) for picture in some] for study, some in made.items()}
+    write_whole(order.out / "results.json", as_json(outcome))
+    write_whole(order.out / "results.md", page(outcome, captions))
+    print(f"{order.out / 'results.md'}, results.json and {sum(map(len, made.values()))} figures are written.")
+
+
+def _without_what_needs_cora(studies: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+    """The rows that can be run, and a sentence if Cora's files are needed and cannot be had."""
+    needing = sum(row.repetitions for rows in studies.values() for row in rows if row.data.needs_cora)
+    if not needing:
+        return studies, ()
+    try:
+        read_planetoid("Cora")
+    except InputError as reason:
+        kept = {name: [row for row in rows if not row.data.needs_cora] for name, rows in studies.items()}
+        sentence = f"{needing} trainings that need Cora are left out: {reason}"
+        remaining = {name: rows for name, rows in kept.items() if rows}
+        if not remaining:
+            raise InputError(sentence) from reason
+        return remaining, (sentence,)
+    return studies, ()

@@ -1,0 +1,63 @@
+"""κ² and σ_G² against loops over clients and over all batches, and the inequality that makes κ² useful."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from graph_builders import random_clients
+
+from gfl_lightning.federated.federation import Federation
+from gfl_lightning.graphs.synthetic import sc
+from gfl_lightning.models.aggregator import APPNP
+from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.theory.connectivity import connectivity
+from gfl_lightning.theory.gradient import gradient
+from gfl_lightning.theory.heterogeneity import batch_variance, client_gradients, kappa_squared, sample_gradients
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return Federation(random_clients("sc"), Encoder(6, 3, (5,)), APPNP(0.2, 4), seed=1)
+
+
+def test_clients_average_to_the_gradient_of_the_objective(federation: Federation) -> None:
+    weights = federation.start().weights
+    found = client_gradients(*sample_gradients(federation, weights)).mean(0)
+    expected = torch.cat([g.flatten() for g in gradient(federation, weights).values()])
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-13)
+
+
+def test_kappa_is_a_sum_over_edges(federation: Federation) -> None:
+    graph = federation.graph
+    gradients = client_gradients(*sample_gradients(federation, federation.start().weights))
+    assert graph.edge_weight is not None
+    expected = 0.0
+    for (i, j), weight in zip(graph.edge_index.T.tolist(), graph.edge_weight.tolist(), strict=True):
+        expected += weight * float((gradients[i] - gradients[j]).square().sum()) / 2
+    assert kappa_squared(federation, gradients) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_spread_is_below_kappa_times_lambda_max(seed: int) -> None:
+    graph = sc(num_clients=20, num_features=8, train_samples=3, test_samples=0, graph_seed=seed)
+    federation = Federation(graph, seed=seed)
+    gradients = client_gradients(*sample_gradients(federation, federation.start().weights)).double()
+    spread = float((gradients - gradients.mean(0)).square().sum(1).mean())
+    bound = connectivity(graph).lambda_max * kappa_squared(federation, gradients)
+    assert 0 < spread <= bound * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("b", [1, 2, 3, None])
+def test_variance_is_that_over_all_batches(b: int | None) -> None:
+    draw = torch.Generator().manual_seed(0)
+    owner = torch.tensor([0, 1, 1, 1, 2, 2, 2, 2])
+    gradients = torch.randn(8, 3, generator=draw, dtype=torch.float64)
+    expected = []
+    for client in range(3):
+        own = gradients[owner == client]
+        batches = list(combinations(range(len(own)), len(own) if b is None else min(b, len(own))))
+        errors = [float((own[list(batch)].mean(0) - own.mean(0)).square().sum()) for batch in batches]
+        expected.append(sum(errors) / len(errors))
+    assert batch_variance(gradients, owner, b) == pytest.approx(sum(expected) / 3, abs=1e-12)
