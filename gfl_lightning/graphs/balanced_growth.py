@@ -15,26 +15,39 @@ STARTS = 200
 def grow_training_set(adjacency: csr_matrix, label: Index, size: int, rng: np.random.Generator) -> Index:
     """``size`` clients, equally many of each class up to one, that induce a connected subgraph.
 
-    From a random client the set takes a random neighbour of the class that lacks most. Where no neighbour of a
-    lacking class is left, growth starts again elsewhere, at most :data:`STARTS` times.
+    It is grown by :func:`connected_set`.
     """
     classes = np.unique(label)
     quota = np.array([size // len(classes) + (c < size % len(classes)) for c in range(len(classes))])
-    _, component = connected_components(adjacency, directed=False)
-    enough = np.ones(component.max() + 1, dtype=bool)
-    for c, value in enumerate(classes):
-        enough &= np.bincount(component[label == value], minlength=len(enough)) >= quota[c]
-    starts = np.flatnonzero(enough[component])
-    for start in rng.permutation(starts)[:STARTS]:
-        members = _grow(adjacency, np.searchsorted(classes, label), quota, int(start), rng)
-        if members is not None:
-            return members
+    members = connected_set(adjacency, np.searchsorted(classes, label), quota, rng)
+    if members is not None:
+        return members
     mean_degree = adjacency.nnz / adjacency.shape[0]
     raise InputError(
         f"degree must be high enough for {size} class-balanced training clients to form a connected subgraph, "
-        f"got a graph of {adjacency.shape[0]} clients with mean degree {mean_degree:.3g} where "
-        + ("no such set was found." if len(starts) else "no connected component holds enough of each class.")
+        f"got a graph of {adjacency.shape[0]} clients with mean degree {mean_degree:.3g} where no such set was found."
     )
+
+
+def connected_set(
+    adjacency: csr_matrix, label: Index, quota: Index, rng: np.random.Generator, starts: int = STARTS
+) -> Index | None:
+    """Clients that induce a connected subgraph, ``quota [classes]`` of each class; ``None`` where none was found.
+
+    ``label [N]`` is a place in ``quota``, or −1 for clients that may not belong. From a random client the set takes a
+    random neighbour of the class that lacks most. Where no neighbour of a lacking class is left, growth starts again
+    elsewhere, at most ``starts`` times.
+    """
+    may = label >= 0
+    _, component = connected_components(adjacency, directed=False)
+    enough = np.ones(component.max() + 1, dtype=bool)
+    for c, wanted in enumerate(quota):
+        enough &= np.bincount(component[label == c], minlength=len(enough)) >= wanted
+    for start in rng.permutation(np.flatnonzero(enough[component] & may))[:starts]:
+        members = _grow(adjacency, label, quota, int(start), rng)
+        if members is not None:
+            return members
+    return None
 
 
 def _grow(adjacency: csr_matrix, label: Index, quota: Index, start: int, rng: np.random.Generator) -> Index | None:
@@ -54,7 +67,7 @@ def _grow(adjacency: csr_matrix, label: Index, quota: Index, start: int, rng: np
         members.append(node)
         lacking[label[node]] -= 1
         for neighbour in adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]]:
-            if neighbour not in seen:
+            if neighbour not in seen and label[neighbour] >= 0:
                 seen.add(int(neighbour))
                 frontier[label[neighbour]].append(int(neighbour))
     return np.sort(np.array(members))

@@ -127,7 +127,7 @@ class Central(RoundModule):
         """One pass forth and back: metrics of the parameters, and the gradient that the next update will take."""
         samples = self.samples
         logits = samples.logits(self.net)
-        loss = F.cross_entropy(logits[samples.train], samples.label)
+        loss = samples.loss(logits)
         self._gradient = torch.autograd.grad(loss, list(self.parameters()))
         self._weights = {name: weight.clone() for name, weight in self.current_weights().items()}
         return samples.evaluator(logits.detach())
@@ -147,6 +147,7 @@ class Samples:
         client: owner of each sample ``[N]``.
         train: the training samples ``[K]``.
         label: their classes ``[K]``.
+        weight: of their losses ``[K]``; ``None`` means 1.
         evaluator: of logits by sample.
     """
 
@@ -155,6 +156,7 @@ class Samples:
     client: Tensor
     train: Tensor
     label: Tensor
+    weight: Tensor | None
     evaluator: Evaluator
 
     @classmethod
@@ -162,11 +164,18 @@ class Samples:
         """Arrange the samples of a graph."""
         train = TrainingSet.of(graph).sample.flatten()
         x = graph.x[graph.client.argsort()]
-        return cls(x, net.edges(graph), graph.client, train, graph.y[train], Evaluator(graph))
+        weight = None if graph.weight is None else graph.weight[train]
+        return cls(x, net.edges(graph), graph.client, train, graph.y[train], weight, Evaluator(graph))
 
     def logits(self, net: GraphNet) -> Tensor:
         """Logits by sample ``[N, c]``."""
         return net(self.x, self.edges)[self.client]
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """Mean over the training samples of their weighted losses."""
+        if self.weight is None:
+            return F.cross_entropy(logits[self.train], self.label)
+        return (self.weight * F.cross_entropy(logits[self.train], self.label, reduction="none")).mean()
 
 
 def require_finite(metrics: dict[str, Metrics], lr: float) -> None:

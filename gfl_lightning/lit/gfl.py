@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor, nn
 
-from gfl_lightning.checks import require
+from gfl_lightning.checks import InputError, require
 from gfl_lightning.federated.evaluation import Metrics
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import (
@@ -19,6 +19,7 @@ from gfl_lightning.federated.options import (
     Server,
     require_choice,
 )
+from gfl_lightning.federated.predictor import Predictor
 from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import ClientGraph
@@ -108,12 +109,18 @@ class GFL(RoundModule):
         for name, weight in weights.items():
             self.register_parameter(name, nn.Parameter(weight, requires_grad=False))
         self._federation: Federation | None = None
+        self._predictor: Predictor | None = None
         self._state: FederationState | None = None
 
     @property
     def federation(self) -> Federation:
         """The federation on the data at hand."""
-        assert self._federation is not None, "the federation exists once the data are set up"
+        assert self._predictor is not None, "the federation exists once the data are set up"
+        if self._federation is None:
+            raise InputError(
+                "graph must have a training sample of every class for rounds, "
+                f"got none of class {self._predictor.graph.untrained_classes.tolist()}."
+            )
         return self._federation
 
     @property
@@ -128,7 +135,10 @@ class GFL(RoundModule):
         return self.local.steps
 
     def prepare(self, graph: ClientGraph) -> None:
-        """Build the federation."""
+        """Build the federation, or only what predicts where a class has no training sample, as on new clients."""
+        self._federation, self._predictor = None, Predictor(graph, self.encoder, self.aggregator)
+        if len(graph.untrained_classes):
+            return
         self._federation = Federation(
             graph,
             self.encoder,
@@ -177,13 +187,17 @@ class GFL(RoundModule):
         }
         return RoundResult(report.metrics, scalars)
 
+    @property
+    def _at_hand(self) -> Federation | Predictor:
+        return self._predictor if self._federation is None and self._predictor is not None else self.federation
+
     def predict_logits(self) -> Tensor:
         """Ã_kk h_{k,s} + C_k, every client sharing at the parameters."""
-        return self.federation.logits_of(self.current_weights())
+        return self._at_hand.logits_of(self.current_weights())
 
     def evaluate(self) -> dict[str, Metrics]:
         """Metrics on each split, every client sharing at the parameters."""
-        return self.federation.metrics_of(self.current_weights())
+        return self._at_hand.metrics_of(self.current_weights())
 
     def last_weights(self) -> Weights:
         """W̄ after the last round."""
