@@ -37,6 +37,7 @@ class Client:
         self.shared_x = graph.x[mine & graph.shared]
         train = mine & graph.mask(Split.TRAIN)
         self.x, self.y = graph.x[train], graph.y[train]
+        self.weight = torch.ones_like(self.x[:, 0]) if graph.weight is None else graph.weight[train]
         self.h: Tensor | None = None
         self.jacobian: Weights | None = None
 
@@ -64,7 +65,7 @@ class Client:
         Wk = {name: w.clone() for name, w in W.items()}
         velocity = {name: torch.zeros_like(w) for name, w in W.items()}
         for batch in batches:
-            x, y = self.x[batch], self.y[batch]
+            x, y, weight = self.x[batch], self.y[batch], self.weight[batch]
             gamma = Wk.get("gamma", torch.ones(1, dtype=x.dtype))
             g = {name: torch.zeros_like(w) for name, w in W.items()}
             for s in range(len(x)):
@@ -72,7 +73,7 @@ class Client:
                 h = self.encoder(leaves, x[s])
                 hop = own[:, None] * h.detach() + C
                 y_hat = torch.softmax(gamma @ hop, 0)
-                r = y_hat - F.one_hot(y[s], len(y_hat)).to(y_hat)
+                r = weight[s] * (y_hat - F.one_hot(y[s], len(y_hat)).to(y_hat))
                 pulled = torch.autograd.grad((gamma @ own) * h @ r, list(leaves.values()))
                 for name, p in zip(leaves, pulled, strict=True):
                     g[name] += p / len(x)

@@ -19,13 +19,16 @@ def grow_training_set(adjacency: csr_matrix, label: Index, size: int, rng: np.ra
     """
     classes = np.unique(label)
     quota = np.array([size // len(classes) + (c < size % len(classes)) for c in range(len(classes))])
-    members = connected_set(adjacency, np.searchsorted(classes, label), quota, rng)
+    place = np.searchsorted(classes, label)
+    members = connected_set(adjacency, place, quota, rng)
     if members is not None:
         return members
     mean_degree = adjacency.nnz / adjacency.shape[0]
+    possible = len(_possible_starts(adjacency, place, quota)) > 0
     raise InputError(
         f"degree must be high enough for {size} class-balanced training clients to form a connected subgraph, "
-        f"got a graph of {adjacency.shape[0]} clients with mean degree {mean_degree:.3g} where no such set was found."
+        f"got a graph of {adjacency.shape[0]} clients with mean degree {mean_degree:.3g} where "
+        + ("no such set was found." if possible else "no connected component holds enough of each class.")
     )
 
 
@@ -38,16 +41,20 @@ def connected_set(
     random neighbour of the class that lacks most. Where no neighbour of a lacking class is left, growth starts again
     elsewhere, at most ``starts`` times.
     """
-    may = label >= 0
-    _, component = connected_components(adjacency, directed=False)
-    enough = np.ones(component.max() + 1, dtype=bool)
-    for c, wanted in enumerate(quota):
-        enough &= np.bincount(component[label == c], minlength=len(enough)) >= wanted
-    for start in rng.permutation(np.flatnonzero(enough[component] & may))[:starts]:
+    for start in rng.permutation(_possible_starts(adjacency, label, quota))[:starts]:
         members = _grow(adjacency, label, quota, int(start), rng)
         if members is not None:
             return members
     return None
+
+
+def _possible_starts(adjacency: csr_matrix, label: Index, quota: Index) -> Index:
+    """The clients in components that hold enough of each class."""
+    _, component = connected_components(adjacency, directed=False)
+    enough = np.ones(component.max() + 1, dtype=bool)
+    for c, wanted in enumerate(quota):
+        enough &= np.bincount(component[label == c], minlength=len(enough)) >= wanted
+    return np.flatnonzero(enough[component] & (label >= 0))
 
 
 def _grow(adjacency: csr_matrix, label: Index, quota: Index, start: int, rng: np.random.Generator) -> Index | None:
