@@ -10,7 +10,7 @@ tells nobody.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -150,7 +150,8 @@ class Encoding:
     def from_state(cls, state: Any, argument: str) -> Encoding:
         """From what :meth:`state` returned; anything else is refused."""
         try:
-            require(isinstance(state, Mapping), "the encoding", "be a dictionary", type(state).__name__)
+            for key, kind in (("settings", dict), ("classes", list), ("codes", list)):
+                require(isinstance(state[key], kind), key, f"be a {kind.__name__}", state[key])
             codes = tuple(_code(**saved) for saved in state["codes"])
             classes = tuple(state["classes"])
             plain = all(isinstance(value, (str, int, float)) for value in classes)

@@ -191,7 +191,8 @@ def _check_classes(samples: Samples, settings: Settings, problems: Problems) -> 
         found = ", ".join(shown(value) for value in samples.classes) or "none"
         problems.add(where, f"there must be at least two classes, got {found}")
     elif samples.split is not None:
-        seen = np.bincount(samples.label[samples.split == Split.TRAIN], minlength=len(samples.classes))
+        trained = samples.label[(samples.split == Split.TRAIN) & (samples.label >= 0)]
+        seen = np.bincount(trained, minlength=len(samples.classes))
         for code in np.flatnonzero(seen == 0):
             problems.add(where, f"class {shown(samples.classes[code])} is empty: none of its rows has split train")
         if not (samples.split == Split.VAL).any():

@@ -23,18 +23,14 @@ def split_clients(
     labelled = np.flatnonzero(label >= 0)
     order = labelled[_interleaved(label[labelled], np.zeros(len(labelled), dtype=np.int64), rng)]
     train, val = _bounds(np.array([len(order)]), fractions, rng)
-    chosen = order[: train[0]]
-    quota = np.bincount(label[chosen], minlength=int(label.max(initial=0)) + 1)
-    available = np.bincount(label[labelled], minlength=len(quota))
+    quota = np.bincount(label[order[: train[0]]], minlength=int(label.max(initial=0)) + 1)
     if train[0]:
-        quota = np.maximum(quota, np.minimum(available, 1))
+        quota = np.maximum(quota, np.minimum(np.bincount(label[labelled], minlength=len(quota)), 1))
+        if fractions[1] > 0 and quota.sum() == len(order) and quota.max() > 1:
+            quota[quota.argmax()] -= 1
     starts = int(np.clip(GROWTH_STEPS // max(1, len(label)), 2, 200))
-    grown = connected_set(adjacency, label, quota, rng, starts) if train[0] else chosen
-    if grown is None:
-        rank = _rank(label[order])
-        chosen = order[rank < quota[label[order]]]
-    else:
-        chosen = grown
+    grown = connected_set(adjacency, label, quota, rng, starts) if train[0] else order[:0]
+    chosen = order[_rank(label[order]) < quota[label[order]]] if grown is None else grown
     split[chosen] = int(Split.TRAIN)
     rest = order[split[order] == int(Split.NONE)]
     of_val = max(int(val[0] - train[0]), min(1, len(rest)) if fractions[1] > 0 else 0)

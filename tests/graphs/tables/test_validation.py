@@ -77,7 +77,8 @@ MISTAKES = [
         SAMPLES + "a,4,old,x,yes,test\n",
         EDGES,
         {},
-        "samples.csv line 7, column 'age': 'old' is not a number (if its values are categories, list it in categorical)",
+        "samples.csv line 7, column 'age': 'old' is not a number "
+        "(if its values are categories, list it in categorical)",
     ),
     (
         SAMPLES,
@@ -143,8 +144,8 @@ MISTAKES = [
         SAMPLES,
         EDGES,
         {"max_categories": 1},
-        "samples.csv column 'ward': 2 categories are more than max_categories (1); leave out of features what tells rows "
-        "apart, such as names and dates",
+        "samples.csv column 'ward': 2 categories are more than max_categories (1); leave out of features what tells "
+        "rows apart, such as names and dates",
     ),
     (SAMPLES.replace(",label", ",outcome"), EDGES, {}, "samples.csv: there is no column 'label' of labels to train on"),
     ("client,label\na,yes\nb,no\n", EDGES, {}, "samples.csv: there is no column of features"),
