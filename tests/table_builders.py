@@ -40,7 +40,7 @@ def clinics(N: int = 12, n: int = 12, task: str = "sc", seed: int = 0) -> tuple[
     draw = np.random.default_rng(seed)
     n = 1 if task == "dnc" else n
     client = np.repeat(np.arange(N), n)
-    side = np.arange(N) % 2
+    side = (np.arange(N) < N // 2).astype(int)
     ill = side[client] if task != "sc" else (draw.random(N * n) < 0.3 + 0.4 * side[client]).astype(int)
     samples = pd.DataFrame(
         {
