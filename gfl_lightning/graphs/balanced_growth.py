@@ -58,23 +58,24 @@ def _possible_starts(adjacency: csr_matrix, label: Index, quota: Index) -> Index
 
 
 def _grow(adjacency: csr_matrix, label: Index, quota: Index, start: int, rng: np.random.Generator) -> Index | None:
-    lacking = quota.copy()
+    lacking, class_of = quota.tolist(), label.tolist()
+    indices, begins = adjacency.indices, adjacency.indptr.tolist()
     seen = {start}
     members: list[int] = []
-    frontier: list[list[int]] = [[] for _ in quota]
-    frontier[label[start]].append(start)
-    while lacking.any():
-        open_classes = [c for c in np.flatnonzero(lacking) if frontier[c]]
+    frontier: list[list[int]] = [[] for _ in lacking]
+    frontier[class_of[start]].append(start)
+    for _ in range(sum(lacking)):
+        open_classes = [c for c, wanted in enumerate(lacking) if wanted and frontier[c]]
         if not open_classes:
             return None
-        candidates = frontier[max(open_classes, key=lambda c: lacking[c])]
+        candidates = frontier[max(open_classes, key=lacking.__getitem__)]
         pick = int(rng.integers(len(candidates)))
         candidates[pick], candidates[-1] = candidates[-1], candidates[pick]
         node = candidates.pop()
         members.append(node)
-        lacking[label[node]] -= 1
-        for neighbour in adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]]:
-            if neighbour not in seen and label[neighbour] >= 0:
-                seen.add(int(neighbour))
-                frontier[label[neighbour]].append(int(neighbour))
+        lacking[class_of[node]] -= 1
+        for neighbour in indices[begins[node] : begins[node + 1]].tolist():
+            if neighbour not in seen and class_of[neighbour] >= 0:
+                seen.add(neighbour)
+                frontier[class_of[neighbour]].append(neighbour)
     return np.sort(np.array(members))

@@ -21,6 +21,7 @@ from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.names import Names
 from gfl_lightning.lit.figures import confusion_matrix
 from gfl_lightning.lit.predictions import write_table
+from gfl_lightning.lit.whole_files import whole_file
 
 BINS = 15
 
@@ -64,7 +65,8 @@ def write_report(folder: Path, graph: ClientGraph, names: Names, probability: Te
     label, p = graph.y[rows], probability[rows]
     write_table(client_scores(graph, names, probability), folder / "clients.csv")
     counts = multiclass_confusion_matrix(p.argmax(1), label, graph.num_classes)
-    confusion_matrix(counts, [str(name) for name in names.classes]).savefig(folder / "confusion_matrix.png")
+    with whole_file(folder / "confusion_matrix.png") as scratch:
+        confusion_matrix(counts, [str(name) for name in names.classes]).savefig(scratch)
     return scores(p, label)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from torch import Tensor
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.names import Name, Names
+from gfl_lightning.lit.whole_files import whole_file
 
 ENDINGS = (".csv", ".parquet")
 
@@ -31,14 +30,11 @@ def prediction_table(graph: ClientGraph, names: Names, probability: Tensor) -> p
 def write_table(table: pd.DataFrame, file: Path) -> None:
     """Write a CSV or Parquet file, by its ending, whole or not at all."""
     require_ending(file)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=file.parent, suffix=".part")
-    os.close(handle)
-    if file.suffix == ".parquet":
-        table.to_parquet(scratch, index=False)
-    else:
-        table.to_csv(scratch, index=False, float_format="%.6f")
-    os.replace(scratch, file)
+    with whole_file(file) as scratch:
+        if file.suffix == ".parquet":
+            table.to_parquet(scratch, index=False)
+        else:
+            table.to_csv(scratch, index=False, float_format="%.6f")
 
 
 def require_ending(file: Path) -> None:

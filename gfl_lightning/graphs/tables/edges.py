@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.compute
 from scipy.sparse.csgraph import connected_components
 
 from gfl_lightning.checks import require
@@ -73,7 +75,9 @@ def components(edges: Edges, N: int, name: str) -> str | None:
 
 def _ends(table: Table, column: str, clients: Sequence[str], samples: str, problems: Problems) -> Index:
     text = table.text(column)
-    code = pd.Index(clients, dtype="object").get_indexer(text.astype(object).where(text.notna(), None))
+    known = pyarrow.array(clients, pyarrow.large_string())
+    found = pyarrow.compute.index_in(pyarrow.array(text, pyarrow.large_string(), from_pandas=True), value_set=known)
+    code = found.fill_null(-1).to_numpy()
     empty = text.isna().to_numpy()
 
     def where(row: int) -> str:
