@@ -1,7 +1,8 @@
 """Graph federated, FedAvg and isolated on several networks: ``python examples/hospitals/compare.py FIGURE [NETWORKS]``.
 
 Prints test accuracy by how many labelled records a hospital has, and for a hospital that joins without any, and draws
-it. The models and their options are those of graph.yaml, fedavg.yaml and isolated.yaml.
+it. The models and their options are those of graph.yaml, fedavg.yaml and isolated.yaml. A fourth column is the graph
+federated model on the same network with the names in its referrals shuffled, so that edges mean nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import sys
 import tempfile
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +26,28 @@ from matplotlib.figure import Figure
 
 from gfl_lightning.lit.client_report import client_scores
 from gfl_lightning.lit.client_tables import ClientTables
-from gfl_lightning.lit.figures import BLUE, ORANGE, STYLE, VERMILLION
+from gfl_lightning.lit.figures import BLUE, GREY, ORANGE, STYLE, VERMILLION
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
 
 HERE = Path(__file__).parent
-METHODS = {"graph": "graph federated", "fedavg": "FedAvg", "isolated": "isolated"}
-STYLES = {"graph": (BLUE, "o"), "fedavg": (ORANGE, "s"), "isolated": (VERMILLION, "^")}
+METHODS = {"graph": "graph federated", "random": "on random edges", "fedavg": "FedAvg", "isolated": "isolated"}
+STYLES = {"graph": (BLUE, "o"), "random": (GREY, "D"), "fedavg": (ORANGE, "s"), "isolated": (VERMILLION, "^")}
 GROUPS = ("joins, no labels", "6 to 14 records", "30 to 60 records", "150 to 400 records")
 
 
 @dataclass(frozen=True)
 class Method:
-    """A configuration of this folder."""
+    """A configuration of this folder; ``random`` is graph.yaml on shuffled referrals."""
 
     name: str
 
     def run(self, network: make_network.Network, folder: Path) -> pd.DataFrame:
         """Train on a network; accuracy of each hospital in the following year."""
-        config = yaml.safe_load((HERE / f"{self.name}.yaml").read_text())
+        file = "graph" if self.name == "random" else self.name
+        config = yaml.safe_load((HERE / f"{file}.yaml").read_text())
         options = config["data"]["init_args"] | {
             "samples": str(folder / "patients.csv"),
             "edges": str(folder / "referrals.csv"),
@@ -73,6 +75,17 @@ class Method:
         return GFL(**sizes, **config["init_args"])
 
 
+def shuffled(network: make_network.Network, seed: int) -> make_network.Network:
+    """The network with other hospitals at the ends of its referrals."""
+    names = sorted(network.patients["hospital"].unique())
+    other = dict(zip(names, np.random.default_rng(seed).permutation(names), strict=True))
+    referrals, joined = (
+        table.assign(**{end: table[end].replace(other) for end in ("hospital", "refers_to")})
+        for table in (network.referrals, network.joined_referrals)
+    )
+    return replace(network, referrals=referrals, joined_referrals=joined)
+
+
 def _trainer(rounds: int) -> FederatedTrainer:
     return FederatedTrainer(
         max_steps=rounds,
@@ -98,11 +111,11 @@ def figure(table: pd.DataFrame) -> Figure:
         FigureCanvasAgg(drawn)
         axes = drawn.add_subplot()
         spread = np.random.default_rng(0)
-        for shift, (name, (colour, mark)) in zip((-0.24, 0, 0.24), STYLES.items(), strict=True):
+        for shift, (name, (colour, mark)) in zip((-0.3, -0.1, 0.1, 0.3), STYLES.items(), strict=True):
             own = table[table["method"] == name]
             at = own["group"] + shift
             axes.scatter(
-                at + spread.uniform(-0.07, 0.07, len(own)), 100 * own["accuracy"], s=6, color=colour, alpha=0.25
+                at + spread.uniform(-0.05, 0.05, len(own)), 100 * own["accuracy"], s=6, color=colour, alpha=0.25
             )
             groups = own.groupby("group")["accuracy"]
             axes.errorbar(
@@ -119,7 +132,8 @@ def figure(table: pd.DataFrame) -> Figure:
         axes.set_xticks(range(len(GROUPS)), GROUPS)
         axes.grid(axis="x", visible=False)
         axes.set(ylabel="test accuracy of a hospital, %", title="Where the graph helps, and where it does not")
-        axes.legend(loc="lower right", ncols=3)
+        axes.set_ylim(axes.get_ylim()[0] - 5)  # room for the legend
+        axes.legend(loc="lower right", ncols=4)
     return drawn
 
 
@@ -131,9 +145,11 @@ def main(file: str, networks: int) -> None:
     tables = []
     for seed in range(networks):
         network = make_network.make(seed)
-        with tempfile.TemporaryDirectory() as scratch:
-            make_network.write(network, Path(scratch))
-            tables += [Method(name).run(network, Path(scratch)).assign(method=name, seed=seed) for name in METHODS]
+        for name in METHODS:
+            own = shuffled(network, seed) if name == "random" else network
+            with tempfile.TemporaryDirectory() as scratch:
+                make_network.write(own, Path(scratch))
+                tables.append(Method(name).run(own, Path(scratch)).assign(method=name, seed=seed))
         print(f"network {seed + 1} of {networks}", file=sys.stderr)
     table = pd.concat(tables)
     means = table.groupby(["method", "group"])["accuracy"].agg(["mean", "sem", "count"])
