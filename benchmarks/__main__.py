@@ -21,6 +21,7 @@ BARS = {
     "subcora_vs_oracle": Bar("subCora-sized round, times faster than the loop oracle", 1000, True),
     "subcora_vs_central": Bar("subCora-sized round, share of a centralised step's time", 0.6, False),
     "cora_vs_central": Bar("Cora-sized round, share of a centralised step's time", 1.0, False),
+    "noise_cost": Bar("subCora-sized round with noise on ĥ and ∇ĥ, over one without", 5, False),
     "cora_peak_mb": Bar("Cora-sized federation, MB above the data", 1000, False),
     "snc_vs_oracle": Bar("SNC round, times faster than the loop oracle", 100, True),
     "sc_vs_oracle": Bar("SC round, times faster than the loop oracle", 100, True),

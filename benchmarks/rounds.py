@@ -17,14 +17,15 @@ from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import LocalTraining
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.synthetic import sc, snc
+from gfl_lightning.privacy.protection import Protection
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from oracle import Client, dense_powers, run_round
 
 
-def our_round(graph: ClientGraph, local: LocalTraining) -> Callable[[], None]:
+def our_round(graph: ClientGraph, local: LocalTraining, protection: Protection | None = None) -> Callable[[], None]:
     """A program that makes the next round each time it is called."""
-    federation = Federation(graph, local=local)
+    federation = Federation(graph, local=local, protection=protection)
     state = federation.start()
 
     def run() -> None:
@@ -74,6 +75,13 @@ def against_central(graph: ClientGraph, local: LocalTraining) -> float:
     return ours / theirs
 
 
+def noise_cost(graph: ClientGraph, local: LocalTraining) -> float:
+    """Time of a round with noise on representations and Jacobians over that of one without."""
+    noise = Protection(hidden_std=0.5, jacobian_std=0.5)
+    plain, noisy = in_turns(our_round(graph, local), our_round(graph, local, noise), repeats=60, warm_up=10)
+    return noisy / plain
+
+
 def cora_peak() -> int:
     """Peak bytes of preparing and running rounds on the Cora-sized case, above the data."""
     graph = cora_sized()
@@ -104,6 +112,7 @@ def measure() -> dict[str, float]:
         "subcora_vs_oracle": against_oracle(subcora_sized(), local, 2),
         "subcora_vs_central": against_central(subcora_sized(), local),
         "cora_vs_central": against_central(cora_sized(), local),
+        "noise_cost": noise_cost(subcora_sized(), local),
         "cora_peak_mb": in_fresh_process(cora_peak) / 1e6,
         "snc_vs_oracle": against_oracle(snc(), LocalTraining(0.2, 10), 2),
         "sc_vs_oracle": against_oracle(sc(), LocalTraining(0.2, 10, 5), 2),

@@ -1,5 +1,8 @@
 """Lightning callbacks of gfl_lightning, named in a YAML as ``callbacks.<Class>``."""
 
+from callbacks.dp_noise import DPNoise
+from callbacks.dp_sgd import DPSGD
+from callbacks.privacy_budget import PrivacyBudget
 from callbacks.wandb_rounds import WandbRounds
 
-__all__ = ["WandbRounds"]
+__all__ = ["DPSGD", "DPNoise", "PrivacyBudget", "WandbRounds"]

@@ -5,7 +5,9 @@ It takes from the engine only what is random: who takes part in a round and whic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,12 +62,19 @@ class Client:
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         proximal: float = 0.0,
+        step_clip: float = math.inf,
+        expected_batch: float | None = None,
+        step_noise: list[Weights] | None = None,
     ) -> Weights:
-        """I local SGD steps with C_k and ∇C_k (of each hop) held fixed; ``batches`` are indices of own samples."""
+        """I local SGD steps with C_k and ∇C_k (of each hop) held fixed; ``batches`` are indices of own samples.
+
+        DP-SGD: each sample's gradient is bounded, the sum divided by ``expected_batch``, ``step_noise`` added.
+        """
         Wk = {name: w.clone() for name, w in W.items()}
         velocity = {name: torch.zeros_like(w) for name, w in W.items()}
-        for batch in batches:
+        for step, batch in enumerate(batches):
             x, y, weight = self.x[batch], self.y[batch], self.weight[batch]
+            size = len(x) if expected_batch is None else expected_batch
             gamma = Wk.get("gamma", torch.ones(1, dtype=x.dtype))
             g = {name: torch.zeros_like(w) for name, w in W.items()}
             for s in range(len(x)):
@@ -75,18 +84,28 @@ class Client:
                 y_hat = torch.softmax(gamma @ hop, 0)
                 r = weight[s] * (y_hat - F.one_hot(y[s], len(y_hat)).to(y_hat))
                 pulled = torch.autograd.grad((gamma @ own) * h @ r, list(leaves.values()))
-                for name, p in zip(leaves, pulled, strict=True):
-                    g[name] += p / len(x)
-                    if grad_C is not None:
-                        for l, jacobian in enumerate(grad_C):
-                            g[name] += gamma[l] * torch.tensordot(r, jacobian[name], 1) / len(x)
+                alone = dict(zip(leaves, pulled, strict=True))
+                if grad_C is not None:
+                    for l, jacobian in enumerate(grad_C):
+                        for name in leaves:
+                            alone[name] = alone[name] + gamma[l] * torch.tensordot(r, jacobian[name], 1)
                 if "gamma" in Wk:
-                    g["gamma"] += hop @ r / len(x)
+                    alone["gamma"] = hop @ r
+                for name, part in bounded(alone, step_clip).items():
+                    g[name] += part / size
+            if step_noise is not None:
+                g = {name: part + step_noise[step][name] for name, part in g.items()}
             for name, w in Wk.items():
                 total = g[name] + weight_decay * w + proximal * (w - W[name])
                 velocity[name] = momentum * velocity[name] + total
                 Wk[name] = w - lr * velocity[name]
         return Wk
+
+
+def bounded(parts: Weights, bound: float) -> Weights:
+    """A record of tensors scaled down as one vector."""
+    norm = math.sqrt(sum(float((part**2).sum()) for part in parts.values()))
+    return {name: part * (bound / norm) if norm > bound else part for name, part in parts.items()}
 
 
 def run_round(
@@ -99,11 +118,20 @@ def run_round(
     lr: float,
     compensated: bool = True,
     by_samples: bool = False,
+    protect: Callable[[Client], None] = lambda client: None,
+    update_clip: float = math.inf,
+    update_noise: Weights | None = None,
+    private_steps: dict[int, dict[str, Any]] | None = None,
     **optimizer: float,
 ) -> Weights:
-    """One round; ``powers [L, N, N]`` is Ã alone (L = 1), or P^0 … P^M for a learnable aggregator."""
+    """One round; ``powers [L, N, N]`` is Ã alone (L = 1), or P^0 … P^M for a learnable aggregator.
+
+    ``protect`` changes what a client has just computed before it is shared, ``update_clip`` bounds W_k − W̄ and
+    ``update_noise`` is what the clients' noise adds to the average.
+    """
     for j in sharing:
         clients[j].share(W)
+        protect(clients[j])
     models, votes = [], []
     for k in training:
         C = torch.zeros(len(powers), len(clients[sharing[0]].h), dtype=powers.dtype)  # type: ignore[arg-type]
@@ -119,6 +147,12 @@ def run_round(
                         for name in grad_C[l]:
                             grad_C[l][name] += A[k, j] * other.jacobian[name]
         own = powers[:, k, k]
-        models.append(clients[k].train(W, own, C, grad_C if compensated else None, lr, batches[k], **optimizer))
+        steps = optimizer | (private_steps or {}).get(k, {})
+        Wk = clients[k].train(W, own, C, grad_C if compensated else None, lr, batches[k], **steps)
+        update = bounded({name: Wk[name] - w for name, w in W.items()}, update_clip)
+        models.append({name: W[name] + change for name, change in update.items()})
         votes.append(float(len(clients[k].x)) if by_samples else 1.0)
-    return {name: sum(vote * model[name] for vote, model in zip(votes, models, strict=True)) / sum(votes) for name in W}
+    average = {
+        name: sum(vote * model[name] for vote, model in zip(votes, models, strict=True)) / sum(votes) for name in W
+    }
+    return average if update_noise is None else {name: w + update_noise[name] for name, w in average.items()}

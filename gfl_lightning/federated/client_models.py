@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from gfl_lightning.federated.general import GeneralPath
 from gfl_lightning.federated.local import rescaled
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.models.encoder import Weights
+from gfl_lightning.privacy.protection import Protection
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +31,14 @@ class ClientModels:
 
 
 def client_models(federation: Federation, state: FederationState, lr: float | None = None) -> ClientModels:
-    """The clients' W_k in the round that starts from a state, in K times the memory of W.
+    """The clients' W_k in the round that starts from a state, in K times the memory of W, before any bound on updates.
 
     The general path forms them anyway. The others never do; there W_k is the average over client k alone, so that
     all of them cost K passes of one client each.
     """
     problem, path = federation.local_problem(state, lr), federation.local_path
+    if federation.shield is not None:
+        problem = replace(federation.shield.with_all_noise(problem, state.round), protection=Protection())
     if isinstance(path, GeneralPath):
         stacked = path.models(problem)
         finite = torch.stack([W.flatten(1).isfinite().all(1) for W in stacked.values()]).all(0)

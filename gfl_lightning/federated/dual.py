@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.federated.exchange import UploadGroup
-from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, rescaled, residual, weighted_sum
+from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, residual
 from gfl_lightning.federated.neighbourhood import Neighbourhood, rows_of_others
 from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.federated.training_set import TrainingSet
+from gfl_lightning.privacy.jacobian_noise import JacobianNoise
 
 CHUNK_ENTRIES = 2**24
 
@@ -63,12 +64,17 @@ class DualPath:
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """The I local steps of every client at once, then the average."""
         skipped, vote, (W2k, delta, r) = finite_only(problem.vote, *self._steps(problem))
-        vote = rescaled(vote) if skipped else vote
+        vote = problem.counted(vote, skipped, lambda: self._update_norms(problem, W2k, delta, r))
         asked = problem.neighbourhood.scatter(r * vote[:, None]) if self.cross is not None else None
         D = self._coefficients(delta * vote[:, None, None], asked, problem)
         moved = self.table.features.transposed_times(D)
+        pull = None
+        if problem.noise is not None:
+            pull = (r * vote[:, None])[:, None, :]
+            moved += problem.noise.mixed(pull)
+            pull = pull * -problem.lr
         W1 = moved.mul_(-problem.lr).add_(problem.weights["W1"])
-        return LocalResult({"W1": W1, "W2": weighted_sum(vote, W2k)}, skipped)
+        return LocalResult({"W1": W1, "W2": problem.average("W2", vote, W2k)}, skipped, pull)
 
     @torch.inference_mode()
     def _steps(self, problem: LocalProblem) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,6 +95,7 @@ class DualPath:
             A = near.gather(exchange.uploaded_a)[:, None, :]
             cross = self.cross[chosen]
             pull = [(group.weights["W2"], _times_pattern(cross, group)) for group in exchange.groups]
+        noise = None if problem.noise is None else self._noise_that_is_read(problem.noise, problem)
 
         sum_delta, sum_r = torch.zeros_like(v), v.new_zeros(len(training), 1, W2.shape[0])
         for step in range(problem.steps):
@@ -101,9 +108,41 @@ class DualPath:
             v = torch.baddbmm(v, gram, delta, alpha=-lr) if n > 1 else torch.addcmul(v, gram, delta, value=-lr)
             for then_W2, Tx in pull:
                 v.addcmul_(mean_r @ then_W2, Tx, value=-lr)
+            if noise is not None:
+                on_v, on_W2 = (mean_r @ noise).mul_(lr).split([v[0].numel(), W2.numel()], dim=2)
+                v -= on_v.view_as(v)
+                W2k -= on_W2.view_as(W2k)
             sum_delta += delta
             sum_r += mean_r
         return W2k, sum_delta * own, sum_r[:, 0]
+
+    def _noise_that_is_read(self, noise: JacobianNoise, problem: LocalProblem) -> Tensor:
+        """For each class o, Ã_kk G_k[o] x_s of own samples beside the W2-part of G_k[o], ``[K, c, (n + c) m]``."""
+        own = problem.neighbourhood.own[:, None, None, None]
+        on_x = noise.on(self.table.graph.x[problem.training.sample]) * own
+        return torch.cat([on_x.flatten(2), noise.rest["W2"][:, 0].flatten(2)], dim=2)
+
+    def _update_norms(self, problem: LocalProblem, W2k: Tensor, delta: Tensor, r: Tensor) -> Tensor:
+        """‖W_k − W̄‖ of each client ``[K]``, forming the updates of W1 a chunk of clients at a time."""
+        table, training, near = self.table, problem.training, problem.neighbourhood
+        squared = (W2k - problem.weights["W2"]).flatten(1).square().sum(1)
+        S, m = table.graph.num_samples, delta.shape[-1]
+        for part in torch.arange(len(training), device=delta.device).split(max(1, CHUNK_ENTRIES // (S * m))):
+            D = delta.new_zeros(S, len(part), m)
+            if self.cross is not None:
+                rows = rows_of_others(near.A, training.clients[part])
+                for group in problem.exchange.groups:
+                    assert group.pattern is not None
+                    owner, share, shared = table.shared_columns(group.positions)
+                    asked = rows.T[owner, :, None] * (r[part] @ group.weights["W2"])
+                    D.index_add_(0, shared, asked * (group.pattern * share[:, None])[:, None, :])
+            place = torch.arange(len(part), device=part.device)[:, None].expand_as(training.sample[part])
+            D.index_put_((training.sample[part], place), delta[part], accumulate=True)
+            moved = table.features.transposed_times(D.flatten(1)).reshape(len(part), m, -1)
+            if problem.noise is not None:
+                moved = moved + torch.einsum("kc,kcmd->kmd", r[part], problem.noise.whole("W1")[part, 0])
+            squared[part] += (problem.lr * moved).flatten(1).square().sum(1)
+        return squared.sqrt()
 
     def _coefficients(self, delta: Tensor, asked: Tensor | None, problem: LocalProblem) -> Tensor:
         """D ``[S, m]`` with W̄1 − η Dᵀ X the averaged W1.

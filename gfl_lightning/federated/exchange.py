@@ -7,13 +7,16 @@ W2-part, and by the pattern s = 1{W1 x > 0}: ∂h_o/∂W1[m,:] = W2[o,m] s_m x. 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gfl_lightning.federated.features import Features
+from gfl_lightning.federated.guard import UploadGuard
 from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.clipping import scaled_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +26,14 @@ class UploadGroup:
     Args:
         weights: that W̄.
         positions: the shared samples they are means of, positions among the Q; ``None`` means all.
-        pattern: s of those samples as 0/1 ``[q, m]``, for the paper's encoder.
+        pattern: s of those samples as 0/1 ``[q, m]``, for the paper's encoder, times ``scale`` where there is one.
+        scale: what a bound on ∇ĥ_j multiplies the Jacobian of each sample by ``[q]``; ``None`` means 1.
     """
 
     weights: Weights
     positions: Tensor | None
     pattern: Tensor | None
+    scale: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +44,7 @@ class Exchange:
         z: pre-activations W̄1 x of all samples ``[S, m]``, for the paper's encoder.
         h: representations of all samples at W̄ ``[S, c]``.
         uploaded_h: ĥ_j as last uploaded ``[N, c]``; 0 where there was no upload.
-        uploaded_a: mean activation as last uploaded ``[N, m]``, for the paper's encoder.
+        uploaded_a: mean activation in the last uploaded ∇ĥ_j ``[N, m]``, for the paper's encoder.
         groups: the uploads by the W̄ they were computed at; one group where everyone shared.
     """
 
@@ -62,6 +67,7 @@ def exchange(
     weights: Weights,
     uploaded_in: Tensor | None,
     history: dict[int, Weights],
+    guard: UploadGuard | None = None,
 ) -> Exchange:
     """Representations of all samples at W̄, and the uploads that stand after this exchange.
 
@@ -69,11 +75,10 @@ def exchange(
     """
     z, a, h = _encode(encoder, weights, table.features)
     if uploaded_in is None:
-        mean_h, mean_a, pattern = table.client_mean(table.shared_rows(h)), None, None
-        if a is not None:
-            shared_a = table.shared_rows(a)
-            mean_a, pattern = table.client_mean(shared_a), shared_a.sign()
-        return Exchange(z, h, mean_h, mean_a, [UploadGroup(weights, None, pattern)])
+        shared_a = None if a is None else table.shared_rows(a)
+        made = _uploads(table, guard, weights, None, shared_a, table.shared_rows(h))
+        noise = None if guard is None else guard.noise_h(round_number, made.h)
+        return Exchange(z, h, made.h if noise is None else made.h + noise, made.a, [made.group])
 
     uploaded_h = h.new_zeros(table.graph.num_clients, h.shape[1])
     uploaded_a = None if z is None else z.new_zeros(table.graph.num_clients, z.shape[1])
@@ -86,12 +91,42 @@ def exchange(
         else:
             then = history[number]
             _, then_a, then_h = _encode(encoder, then, Features(table.graph.x[rows], None, None))
-        pattern = None if then_a is None else then_a.sign()
-        if then_a is not None and uploaded_a is not None:
-            uploaded_a += table.client_mean(then_a, positions)
-        uploaded_h += table.client_mean(then_h, positions)
-        groups.append(UploadGroup(then, positions, pattern))
+        made = _uploads(table, guard, then, positions, then_a, then_h)
+        if made.a is not None and uploaded_a is not None:
+            uploaded_a += made.a
+        uploaded_h += made.h
+        noise = None if guard is None else guard.noise_h(number, made.h)
+        if noise is not None:
+            uploaded_h += noise * (uploaded_in == number)[:, None]
+        groups.append(made.group)
     return Exchange(z, h, uploaded_h, uploaded_a, groups)
+
+
+class _Uploads(NamedTuple):
+    """ĥ_j before noise ``[N, c]``, the mean activations in ∇ĥ_j ``[N, m]``, and the rest of ∇ĥ_j."""
+
+    h: Tensor
+    a: Tensor | None
+    group: UploadGroup
+
+
+def _uploads(
+    table: SampleTable,
+    guard: UploadGuard | None,
+    weights: Weights,
+    positions: Tensor | None,
+    a: Tensor | None,
+    h: Tensor,
+) -> _Uploads:
+    """Uploads of the clients whose shared samples have activations ``a [q, m]`` and representations ``h [q, c]``."""
+    mean_h = table.client_mean(h, positions) if guard is None else guard.mean_h(h, positions)
+    scale = None if guard is None else guard.jacobian_scale(weights, positions, a)
+    if a is None:
+        return _Uploads(mean_h, None, UploadGroup(weights, positions, None, scale))
+    pattern = a.sign()
+    if scale is not None:
+        a, pattern = scaled_rows(a, scale), scaled_rows(pattern, scale)
+    return _Uploads(mean_h, table.client_mean(a, positions), UploadGroup(weights, positions, pattern, scale))
 
 
 def _encode(encoder: Encoder, weights: Weights, features: Features) -> tuple[Tensor | None, Tensor | None, Tensor]:

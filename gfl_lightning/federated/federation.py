@@ -15,7 +15,7 @@ from gfl_lightning.federated.evaluation import Evaluator, Metrics
 from gfl_lightning.federated.exchange import Exchange, exchange
 from gfl_lightning.federated.general import GeneralPath
 from gfl_lightning.federated.local import LocalPath, LocalProblem, rescaled
-from gfl_lightning.federated.neighbourhood import Neighbourhood
+from gfl_lightning.federated.neighbourhood import Neighbourhood, rows_by_hop
 from gfl_lightning.federated.options import (
     Estimator,
     LocalTraining,
@@ -31,6 +31,7 @@ from gfl_lightning.federated.primal import PrimalPath
 from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.report import Reporter, RoundReport
 from gfl_lightning.federated.schedule import Schedule
+from gfl_lightning.federated.shield import Shield, require_protection
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.federated.traffic import TrafficMeter
@@ -39,6 +40,7 @@ from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import hop_diagonals, hops, propagation
 from gfl_lightning.models.aggregator import APPNP, Aggregator
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.protection import Protection
 
 
 class DivergedError(RuntimeError):
@@ -67,7 +69,8 @@ class Federation:
         participation: who takes part.
         protocol: which messages carry ∇ĥ and the update; the trajectory of W̄ does not depend on it.
         path: how the local steps are computed; the result does not depend on it.
-        seed: determines the initial weights, batches and participation.
+        seed: determines the initial weights, batches, participation and noise.
+        protection: bounds and noise on what clients upload; ``None`` means neither.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Federation:
         protocol: ProtocolName = "jacobian",
         path: Path = "auto",
         seed: int = 0,
+        protection: Protection | None = None,
     ) -> None:
         self.graph = graph
         self.encoder = encoder or Encoder(graph.num_features, graph.num_classes)
@@ -92,6 +96,7 @@ class Federation:
         self.participation = participation or Participation()
         self.protocol: ProtocolName = protocol
         self.seed = seed
+        self.protection = protection or Protection()
         require(
             (self.encoder.num_features, self.encoder.num_classes) == (graph.num_features, graph.num_classes),
             "encoder",
@@ -102,7 +107,9 @@ class Federation:
         require_choice("estimator", estimator, ("compensated", "v1", "exact"))
         require_protocol(protocol, self.encoder, self.aggregator, estimator, self.local)
         self._training = TrainingSet.of(graph)
-        self.schedule = Schedule(self._training, graph.num_clients, self.participation, self.local, seed)
+        self.schedule = Schedule(
+            self._training, graph.num_clients, self.participation, self.local, seed, self.protection.touches_steps
+        )
         require(
             self.schedule.everyone_shares or estimator != "exact",
             "share",
@@ -112,17 +119,20 @@ class Federation:
         self._table = SampleTable.of(graph)
         K, n = self._training.sample.shape
         sizes = Sizes(K, n, graph.num_clients, len(self._table.shared))
-        self.path: Path = choose_path(path, sizes, self.encoder, self.aggregator, estimator, self.local)
-        self._near = Neighbourhood.of(propagation(graph, self.aggregator.gamma, graph.x.dtype), self._training.clients)
+        dp_sgd = self.protection.touches_steps
+        self.path: Path = choose_path(path, sizes, self.encoder, self.aggregator, estimator, self.local, dp_sgd)
+        self.propagation = propagation(graph, self.aggregator.gamma, graph.x.dtype)
+        self._near = Neighbourhood.of(self.propagation, self._training.clients)
         self._evaluator = Evaluator(graph)
-        self._isolated = self._near.A.is_identity and not self.aggregator.learnable
+        self.isolated = self.propagation.is_identity and not self.aggregator.learnable
+        require_protection(self.protection, protocol, estimator, self.isolated)
         hops_sent = len(self.aggregator.gamma) if self.aggregator.learnable else 1
         meter = TrafficMeter(
             self.encoder,
             hops_sent,
             self.aggregator.learnable,
-            self._isolated,
-            estimator != "v1" and not self._isolated,
+            self.isolated,
+            estimator != "v1" and not self.isolated,
             graph.x.element_size(),
         )
         self._reporter = Reporter(graph, self.schedule, meter, protocol)
@@ -154,7 +164,8 @@ class Federation:
                 "of every training client became non-finite.",
                 state,
             )
-        weights, moments = server_step(self.server, state.weights, result.average, state.moments)
+        average = result.average if self.shield is None else self.shield.uploaded(problem, result, state.round)
+        weights, moments = server_step(self.server, state.weights, average, state.moments)
         if moments and not all(bool(weight.isfinite().all()) for weight in weights.values()):
             raise DivergedError(
                 f"server lr must be small enough for finite weights, got {self.server.lr}: in round {state.round + 1} "
@@ -177,22 +188,27 @@ class Federation:
         assert now is not None
         return self._logits(state.weights, now)
 
-    def logits_of(self, weights: Weights) -> Tensor:
-        """The same for any weights, every client sharing its representation at them; differentiable in the weights."""
-        self._check_weights(weights)
-        return self._logits(weights, exchange(self._table, self.encoder, 0, weights, None, {}))
+    def logits_of(self, weights: Weights, round_number: int | None = None) -> Tensor:
+        """The same for any weights, every client sharing its representation at them; differentiable in the weights.
 
-    def metrics_of(self, weights: Weights) -> dict[str, Metrics]:
+        With the number of a round the representations are protected as in the exchange after it; without one they
+        are exact, as theory wants them and no server gets them.
+        """
+        self._check_weights(weights)
+        guard = None if round_number is None or self.shield is None else self.shield.uploads
+        return self._logits(weights, exchange(self._table, self.encoder, round_number or 0, weights, None, {}, guard))
+
+    def metrics_of(self, weights: Weights, round_number: int | None = None) -> dict[str, Metrics]:
         """Metrics of any weights on each split, every client sharing its representation at them."""
-        return self._evaluator(self.logits_of(weights))
+        return self._evaluator(self.logits_of(weights, round_number))
 
     def _logits(self, weights: Weights, now: Exchange) -> Tensor:
         if "gamma" in weights:
             gamma = weights["gamma"]
-            Z = torch.tensordot(gamma, hops(self._near.A.P, now.uploaded_h, len(gamma) - 1), 1)
+            Z = torch.tensordot(gamma, hops(self.propagation.P, now.uploaded_h, len(gamma) - 1), 1)
         else:
             Z = self._near.everywhere(now.uploaded_h)
-        if self._table.one_sample_each and now.everyone_shared:
+        if self._table.one_sample_each and now.everyone_shared and not self.protection.touches_hidden:
             return Z
         own = self._hop_diagonals @ weights["gamma"] if "gamma" in weights else self._near.everyones_own
         client = self.graph.client
@@ -209,17 +225,19 @@ class Federation:
             training=self._training,
             batches=self.schedule.batches(state.round),
             chosen=None,
-            vote=self._vote,
+            vote=self.votes,
             lr=self.local.lr if lr is None else lr,
             steps=self.local.steps,
         )
+        if self.shield is not None:
+            everyone = self.shield.over(everyone, state.round, state.uploaded_in)
         places = self.schedule.training_places(state.round)
         return everyone if places is None else everyone.take(places)
 
     @cached_property
     def local_path(self) -> LocalPath:
         """How the local steps are computed, with what is known before training."""
-        compensated = self.estimator == "compensated" and not self._isolated
+        compensated = self.estimator == "compensated" and not self.isolated
         if self.path == "dual":
             return DualPath.prepare(self._table, self._training, self._near, compensated)
         if self.path == "primal":
@@ -230,13 +248,32 @@ class Federation:
             self.encoder,
             estimator,
             self.local,
-            self._near.A,
+            self.propagation,
             self._training.clients,
             self.aggregator.learnable,
         )
 
     @cached_property
-    def _vote(self) -> Tensor:
+    def shield(self) -> Shield | None:
+        """What protects the uploads; ``None`` where nothing does."""
+        protection, rows = self.protection, None
+        if protection.is_inert:
+            return None
+        if protection.jacobian_std > 0:
+            rows, _ = rows_by_hop(self.propagation, self._training.clients, self.aggregator.learnable)
+        return Shield.of(
+            protection,
+            self._table,
+            self._training,
+            self.encoder,
+            rows,
+            self.schedule.everyone_shares,
+            self.local.batch_size,
+            self.seed,
+        )
+
+    @cached_property
+    def votes(self) -> Tensor:
         """Weight of each training client in the average ``[K]``."""
         counts = self._training.counts.to(self.graph.x.dtype)
         return rescaled(counts if self.server.weighting == "samples" else torch.ones_like(counts))
@@ -245,7 +282,7 @@ class Federation:
     def _hop_diagonals(self) -> Tensor:
         """(P^l)_kk of all clients ``[N, L]``."""
         every = torch.arange(self.graph.num_clients, device=self.graph.x.device)
-        return hop_diagonals(self._near.A.P, every, len(self._near.A.gamma) - 1)
+        return hop_diagonals(self.propagation.P, every, len(self.propagation.gamma) - 1)
 
     def _exchanged(self, state: FederationState) -> FederationState:
         """The state with the exchange of its round done: uploads renewed, representations at hand."""
@@ -257,7 +294,8 @@ class Federation:
         if not self.schedule.everyone_shares:
             standing, in_use = uploaded_in, set(uploaded_in.unique().tolist())
             history = {number: weights for number, weights in history.items() if number in in_use}
-        made = exchange(self._table, self.encoder, state.round, state.weights, standing, history)
+        guard = None if self.shield is None else self.shield.uploads
+        made = exchange(self._table, self.encoder, state.round, state.weights, standing, history, guard)
         return replace(state, uploaded_in=uploaded_in, enrolled_in=enrolled_in, history=history, exchange=made)
 
     def _check_weights(self, weights: Weights) -> None:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.func import grad, jacrev, vjp, vmap
 
 from gfl_lightning.federated.exchange import Exchange
-from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, weighted_sum
-from gfl_lightning.federated.neighbourhood import rows_of_others
+from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, update_norms, weighted_sum
+from gfl_lightning.federated.neighbourhood import rows_by_hop
 from gfl_lightning.federated.options import Estimator, LocalTraining
+from gfl_lightning.federated.step_guard import StepGuard
 from gfl_lightning.federated.table import SampleTable
-from gfl_lightning.graphs.propagation import Propagation, hop_columns
+from gfl_lightning.graphs.propagation import Propagation
 from gfl_lightning.models.encoder import Encoder, Weights
 
 CHUNK_BYTES = 2**28
+PULL = "pull"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,45 +60,54 @@ class GeneralPath:
         learnable: bool,
     ) -> GeneralPath:
         """Rows of Ã, or of every power of P, for the training clients."""
-        if not learnable:
-            return cls(
-                table, encoder, estimator, local, rows_of_others(A, clients)[:, None], A.diagonal(clients)[:, None]
-            )
-        k = torch.arange(len(clients), device=clients.device)
-        rows = hop_columns(A.P, clients, len(A.gamma) - 1).permute(2, 0, 1).contiguous()
-        own = rows[k, :, clients]
-        rows[k, :, clients] = 0
-        return cls(table, encoder, estimator, local, rows, own)
+        return cls(table, encoder, estimator, local, *rows_by_hop(A, clients, learnable))
 
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """Train a chunk of clients at a time and add up their votes."""
         total = {name: torch.zeros_like(weight) for name, weight in problem.weights.items()}
-        votes, skipped = problem.vote.new_zeros(()), 0
+        votes, skipped, pulls = problem.vote.new_zeros(()), 0, []
         for part in self._parts(problem):
-            Wk = self._train(problem, part)
+            Wk, pull = self._train(problem, part)
             left_out, vote, kept = finite_only(problem.vote[part], *Wk.values())
             skipped += left_out
+            Wk = dict(zip(Wk, kept, strict=True))
+            vote = problem.counted(vote, 0, partial(update_norms, problem.weights, Wk))
             votes += vote.sum()
-            for name, W in zip(Wk, kept, strict=True):
+            for name, W in Wk.items():
                 total[name] += weighted_sum(vote, W)
-        votes.clamp_min_(torch.finfo(votes.dtype).tiny)
-        return LocalResult({name: weight / votes for name, weight in total.items()}, skipped)
+            if pull is not None:
+                pulls.append(pull * vote[:, None, None])
+        if problem.protection.touches_update:
+            average = {name: W + (1 - votes) * problem.weights[name] for name, W in total.items()}
+        else:
+            votes.clamp_min_(torch.finfo(votes.dtype).tiny)
+            average = {name: W / votes for name, W in total.items()}
+        return LocalResult(average, skipped, torch.cat(pulls) / votes if pulls else None)
 
     def models(self, problem: LocalProblem) -> Weights:
         """The weights of all clients after their local steps, stacked ``[K, …]``."""
-        chunks = [self._train(problem, part) for part in self._parts(problem)]
+        chunks = [self._train(problem, part)[0] for part in self._parts(problem)]
         return {name: torch.cat([Wk[name] for Wk in chunks]) for name in problem.weights}
 
-    def _train(self, problem: LocalProblem, part: Tensor) -> Weights:
-        """The I local steps of the clients at some places: their weights, stacked."""
+    def _train(self, problem: LocalProblem, part: Tensor) -> tuple[Weights, Tensor | None]:
+        """The I local steps of the clients at some places: their weights, stacked, and the coefficients of G_k.
+
+        The coefficients follow the recursion of a weight that starts at 0 and has the residual as its gradient.
+        """
         chosen = part if problem.chosen is None else problem.chosen[part]
         others, own = self.others[chosen], self.own[chosen]
         training, batches = problem.training.take(part), problem.batches.take(part)
+        guard = None if problem.step_guard is None else problem.step_guard.take(part)
         C = others @ problem.exchange.uploaded_h
         grad_C = self._grad_C(problem.exchange, others) if self.estimator == "compensated" else {}
         x_all = self.table.graph.x[training.sample]
         k = torch.arange(len(part), device=part.device)[:, None]
-        Wk = {name: weight.repeat(len(part), *[1] * weight.ndim) for name, weight in problem.weights.items()}
+        start = dict(problem.weights)
+        if problem.noise is not None:
+            noise = problem.noise.take(part)
+            grad_C = {name: exact + noise.whole(name) for name, exact in grad_C.items()}
+            start[PULL] = C.new_zeros(C.shape[1:])
+        Wk = {name: weight.repeat(len(part), *[1] * weight.ndim) for name, weight in start.items()}
         velocity = {name: torch.zeros_like(weight) for name, weight in Wk.items()}
 
         x, target, weight = x_all, training.target, batches.weight[0]
@@ -105,29 +117,56 @@ class GeneralPath:
                 x, target = x_all[k, place], training.target[k, place]
             if self.estimator == "exact":
                 gradient = vmap(grad(self._exact_loss))(Wk, x, target, weight, own, others)
-            else:
+            elif guard is None:
                 gradient = vmap(self._gradient)(Wk, x, target, weight, own, C, grad_C)
+            else:
+                loss_weight = torch.ones_like(weight) if training.weight is None else training.weight
+                bounded = vmap(partial(self._bounded_gradient, guard))
+                gradient = bounded(Wk, x, target, weight, loss_weight, own, C, grad_C)
+                for name, noise_of_step in guard.noise(step, problem.weights).items():
+                    gradient[name] = gradient[name] + noise_of_step
             for name, W in Wk.items():
                 g = gradient[name] + self.local.weight_decay * W
-                g += self.local.proximal * (W - problem.weights[name])
+                g += self.local.proximal * (W - start[name])
                 velocity[name] = self.local.momentum * velocity[name] + g
                 Wk[name] = W - problem.lr * velocity[name]
-        return Wk
+        return Wk, Wk.pop(PULL, None)
+
+    def _bounded_gradient(
+        self,
+        guard: StepGuard,
+        W: Weights,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor,
+        loss_weight: Tensor,
+        own: Tensor,
+        C: Tensor,
+        grad_C: Weights,
+    ) -> Weights:
+        """One client's Σ_s weight_s min(1, C/‖g_s‖) g_s, every g_s formed."""
+        alone = vmap(self._gradient, in_dims=(None, 0, 0, 0, None, None, None))
+        each = alone(W, x[:, None], target[:, None], loss_weight[:, None], own, C, grad_C)
+        squared = [g.flatten(1).square().sum(1) for name, g in each.items() if name != PULL]
+        counted = weight * guard.scale(torch.stack(squared).sum(0).sqrt())
+        return {name: weighted_sum(counted, g) for name, g in each.items()}
 
     def _gradient(
         self, W: Weights, x: Tensor, target: Tensor, weight: Tensor, own: Tensor, C: Tensor, grad_C: Weights
     ) -> Weights:
         """One client's g = Σ_s (Ã_kk J_s + ∇C_k)ᵀ r_s with C_k and ∇C_k held fixed; no ∇C_k in V1."""
         gamma = W.get("gamma", torch.ones_like(own))
-        encoder = {name: weight for name, weight in W.items() if name != "gamma"}
+        encoder = {name: W[name] for name in self.encoder.shapes}
         h, pull = vjp(lambda w: self.encoder(w, x), encoder)  # type: ignore[misc]  # three only with has_aux
         hop = own[:, None, None] * h + C[:, None, :]
         logits = torch.tensordot(gamma, hop, 1)
         r = weight[:, None] * (torch.softmax(logits, -1) - target)
         (gradient,) = pull((gamma @ own) * r)
+        asked = gamma[:, None] * r.sum(0)
         if grad_C:
-            asked = gamma[:, None] * r.sum(0)
             gradient = {n: g + torch.tensordot(asked, grad_C[n], 2) for n, g in gradient.items()}
+        if PULL in W:
+            gradient[PULL] = asked
         if "gamma" in W:
             gradient["gamma"] = (hop * r).sum((1, 2))
         return gradient
@@ -153,6 +192,8 @@ class GeneralPath:
                     encoder, self.table.graph.x[rows[part]]
                 )
                 mixing = others[:, :, owner[part]] * share[part]
+                if group.scale is not None:
+                    mixing = mixing * group.scale[part]
                 for name in shapes:
                     grad_C[name] += mixing @ jacobian[name].flatten(1)
         return {n: grad_C[n].view(*others.shape[:2], c, *shape) for n, shape in shapes.items()}
@@ -166,6 +207,8 @@ class GeneralPath:
         each = 6 * self._weight_bytes
         if self.estimator == "compensated":
             each += self.own.shape[1] * self.encoder.num_classes * self._weight_bytes
+        if problem.step_guard is not None:
+            each += problem.batches.weight.shape[2] * self._weight_bytes
         widest = sum((self.encoder.num_features, *self.encoder.hidden, self.encoder.num_classes))
         samples = problem.batches.weight.shape[2] + len(self.table.shared) * (self.estimator == "exact")
         size = max(1, CHUNK_BYTES // (each + 3 * samples * widest * self.table.graph.x.element_size()))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -11,8 +12,12 @@ from torch import Tensor
 
 from gfl_lightning.federated.exchange import Exchange
 from gfl_lightning.federated.neighbourhood import Neighbourhood
+from gfl_lightning.federated.step_guard import StepGuard
 from gfl_lightning.federated.training_set import Batches, TrainingSet
 from gfl_lightning.models.encoder import Weights
+from gfl_lightning.privacy.clipping import clip_scale
+from gfl_lightning.privacy.jacobian_noise import JacobianNoise
+from gfl_lightning.privacy.protection import Protection
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +34,9 @@ class LocalProblem:
         vote: weight of each client in the average ``[K]``, summing to 1.
         lr: η.
         steps: I.
+        protection: bounds and noise.
+        noise: what noise on Jacobians adds to ∇C_k; ``None`` means nothing.
+        step_guard: DP-SGD's bound and noise in local steps; ``None`` means plain steps.
     """
 
     weights: Weights
@@ -40,6 +48,9 @@ class LocalProblem:
     vote: Tensor
     lr: float
     steps: int
+    protection: Protection = field(default_factory=Protection)
+    noise: JacobianNoise | None = None
+    step_guard: StepGuard | None = None
 
     def take(self, places: Tensor) -> LocalProblem:
         """The problem of some of its clients, given by their places."""
@@ -50,15 +61,41 @@ class LocalProblem:
             batches=self.batches.take(places),
             chosen=places if self.chosen is None else self.chosen[places],
             vote=rescaled(self.vote[places]),
+            noise=None if self.noise is None else self.noise.take(places),
+            step_guard=None if self.step_guard is None else self.step_guard.take(places),
         )
+
+    def counted(self, vote: Tensor, skipped: int, norm: Callable[[], Tensor]) -> Tensor:
+        """Weight of each update in the average, from votes that are 0 where one of the ``skipped`` is not finite.
+
+        Without protection the others' votes make up for the missing ones. With it nobody's vote depends on anybody's
+        data: a missing update counts as none at all, and ``norm()``, ‖W_k − W̄‖ ``[K]``, decides by how much one is
+        scaled down.
+        """
+        if not self.protection.touches_update:
+            return rescaled(vote) if skipped else vote
+        bound = self.protection.update_clip
+        return vote * clip_scale(norm(), bound) if math.isfinite(bound) else vote
+
+    def average(self, name: str, vote: Tensor, stacked: Tensor) -> Tensor:
+        """W̄ + Σ_k vote_k (W_k − W̄) of one weight."""
+        mean = weighted_sum(vote, stacked)
+        return mean + (1 - vote.sum()) * self.weights[name] if self.protection.touches_update else mean
 
 
 @dataclass(frozen=True, eq=False)
 class LocalResult:
-    """The average W̃ over the clients whose update is finite, and how many were left out because theirs is not."""
+    """What the clients' local steps come to.
+
+    Args:
+        average: W̃, over the clients whose update is finite.
+        skipped: how many were left out because theirs is not.
+        pull: the coefficients of G_k in W̃ ``[K, L, c]``, where Jacobians carry noise.
+    """
 
     average: Weights
     skipped: int
+    pull: Tensor | None = None
 
 
 class LocalPath(Protocol):
@@ -78,6 +115,12 @@ def finite_only(vote: Tensor, *stacked: Tensor) -> tuple[int, Tensor, list[Tenso
     finite = torch.stack([tensor.flatten(1).isfinite().all(1) for tensor in stacked]).all(0)
     kept = [torch.where(finite.view(-1, *[1] * (tensor.ndim - 1)), tensor, 0) for tensor in stacked]
     return int((~finite).sum()), torch.where(finite, vote, 0), kept
+
+
+def update_norms(start: Weights, stacked: Weights) -> Tensor:
+    """‖W_k − W̄‖ over all weights together, for W_k stacked ``[K, …]``."""
+    squared = [(stacked[name] - weight).flatten(1).square().sum(1) for name, weight in start.items()]
+    return torch.stack(squared).sum(0).sqrt()
 
 
 def rescaled(vote: Tensor) -> Tensor:

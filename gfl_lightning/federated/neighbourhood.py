@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gfl_lightning.graphs.propagation import Propagation
+from gfl_lightning.graphs.propagation import Propagation, hop_columns
 
 DENSE_ENTRIES = 2**20
 ROW_ENTRIES = 2**22
@@ -78,3 +78,17 @@ def rows_of_others(A: Propagation, clients: Tensor) -> Tensor:
     rows = A.rows(clients)
     rows[torch.arange(len(clients), device=clients.device), clients] = 0
     return rows
+
+
+def rows_by_hop(A: Propagation, clients: Tensor, learnable: bool) -> tuple[Tensor, Tensor]:
+    """Ã, or each power of P where the aggregator is learnable, for some clients.
+
+    The entries of others with j = k set to 0 ``[clients, L, N]``, and those of the clients themselves ``[clients, L]``.
+    """
+    if not learnable:
+        return rows_of_others(A, clients)[:, None], A.diagonal(clients)[:, None]
+    k = torch.arange(len(clients), device=clients.device)
+    rows = hop_columns(A.P, clients, len(A.gamma) - 1).permute(2, 0, 1).contiguous()
+    own = rows[k, :, clients]
+    rows[k, :, clients] = 0
+    return rows, own

@@ -26,7 +26,9 @@ from gfl_lightning.federated.messages import (
     RepresentationUpload,
 )
 from gfl_lightning.federated.options import ProtocolName
+from gfl_lightning.federated.protected_messages import protected
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.protection import Protection
 
 
 @dataclass(eq=False)
@@ -42,6 +44,8 @@ class ClientParty:
         train_y: their labels ``[n']``.
         own: Ã_kk, which the server tells each client once.
         compensated: whether it sends its Jacobian; V1 does not.
+        protection: bounds and noise on its uploads.
+        noise: where the noise comes from.
     """
 
     number: int
@@ -52,6 +56,8 @@ class ClientParty:
     train_y: Tensor
     own: float
     compensated: bool = True
+    protection: Protection = field(default_factory=Protection)
+    noise: torch.Generator = field(default_factory=torch.Generator)
     _enrolled: bool = field(default=False, init=False)
 
     @property
@@ -59,8 +65,10 @@ class ClientParty:
         return len(self.shared_x) == 1 and (not len(self.train_x) or torch.equal(self.train_x, self.shared_x))
 
     def share(self, broadcast: ModelBroadcast) -> list[Message]:
-        """Step 2: ĥ_k and ∇ĥ_k at W̄."""
-        W = broadcast.weights
+        """Step 2: ĥ_k and ∇ĥ_k at W̄, protected."""
+        return [protected(m, self.protection, broadcast.weights, self.noise) for m in self._shared(broadcast.weights)]
+
+    def _shared(self, W: Weights) -> list[Message]:
         h = self.encoder(W, self.shared_x).mean(0)
         representation = RepresentationUpload(self.number, h)
         if not self.compensated:
@@ -79,6 +87,10 @@ class ClientParty:
 
     def train(self, broadcast: ModelBroadcast, received: list[Message], lr: float, batches: list[Tensor]) -> Message:
         """Step 4: local SGD steps with C_k and ∇C_k held fixed; ``batches`` are indices of own training samples."""
+        trained = self._trained(broadcast, received, lr, batches)
+        return protected(trained, self.protection, broadcast.weights, self.noise)
+
+    def _trained(self, broadcast: ModelBroadcast, received: list[Message], lr: float, batches: list[Tensor]) -> Message:
         by_type = {type(message): message for message in received}
         representation = by_type[RepresentationAggregate]
         assert isinstance(representation, RepresentationAggregate)

@@ -50,7 +50,13 @@ def obstacle_to_structure(
 
 
 def choose_path(
-    path: Path, sizes: Sizes, encoder: Encoder, aggregator: Aggregator, estimator: Estimator, local: LocalTraining
+    path: Path,
+    sizes: Sizes,
+    encoder: Encoder,
+    aggregator: Aggregator,
+    estimator: Estimator,
+    local: LocalTraining,
+    dp_sgd: bool = False,
 ) -> Path:
     """The path to take: the one asked for if it carries the configuration, else the cheapest that does."""
     require_choice("path", path, ("auto", "dual", "primal", "general"))
@@ -58,9 +64,12 @@ def choose_path(
     if path in {"dual", "primal"}:
         if obstacle:
             raise InputError(f"path must be general where {obstacle}, got {path!r}.")
+        require(not (dp_sgd and path == "dual"), "path", "be primal or general where local steps are DP-SGD's", path)
         return path
     if path == "general" or obstacle:
         return "general"
+    if dp_sgd:
+        return "primal"
     costs = {"dual": sizes.dual_cost(encoder, local), "primal": sizes.primal_cost(encoder, local)}
     itemsize = 8
     fitting = {name: cost for name, (cost, entries) in costs.items() if entries * itemsize <= MEMORY_LIMIT}

@@ -11,20 +11,32 @@ from torch import Tensor
 from gfl_lightning.checks import require
 from gfl_lightning.federated.evaluation import Evaluator, Metrics
 from gfl_lightning.federated.exchange import exchange
+from gfl_lightning.federated.guard import UploadGuard
 from gfl_lightning.federated.table import SampleTable
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import Propagation, normalized_adjacency
 from gfl_lightning.models.aggregator import Aggregator
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.protection import Protection
 
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """Ã_kk h_{k,s} + Σ_{j≠k} Ã_kj ĥ_j, every client sharing once: a federation without its rounds."""
+    """Ã_kk h_{k,s} + Σ_{j≠k} Ã_kj ĥ_j, every client sharing once: a federation without its rounds.
+
+    Args:
+        graph: the clients.
+        encoder: Ψ_h.
+        aggregator: Ψ_G.
+        protection: bounds and noise on what they share.
+        seed: of the noise.
+    """
 
     graph: ClientGraph
     encoder: Encoder
     aggregator: Aggregator
+    protection: Protection
+    seed: int
 
     def __post_init__(self) -> None:
         require(
@@ -34,17 +46,18 @@ class Predictor:
             self.graph,
         )
 
-    def logits_of(self, weights: Weights) -> Tensor:
-        """Logits of every sample ``[S, c]``."""
-        now = exchange(self._table, self.encoder, 0, weights, None, {})
+    def logits_of(self, weights: Weights, round_number: int) -> Tensor:
+        """Logits of every sample ``[S, c]``, protected as in the exchange after a round."""
+        guard = UploadGuard(self.protection, self._table, self.encoder, self.seed)
+        now = exchange(self._table, self.encoder, round_number, weights, None, {}, guard)
         A = Propagation(self._P, weights.get("gamma", self.aggregator.gamma).to(self.graph.x.device))
         client = self.graph.client
         own = (now.h - now.uploaded_h[client]) * A.diagonal()[client, None]
         return A.apply(now.uploaded_h)[client] + own
 
-    def metrics_of(self, weights: Weights) -> dict[str, Metrics]:
+    def metrics_of(self, weights: Weights, round_number: int) -> dict[str, Metrics]:
         """Metrics on each split."""
-        return Evaluator(self.graph)(self.logits_of(weights))
+        return Evaluator(self.graph)(self.logits_of(weights, round_number))
 
     @cached_property
     def _table(self) -> SampleTable:

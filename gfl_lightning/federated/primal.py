@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.federated.exchange import UploadGroup
-from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, rescaled, residual, weighted_sum
+from gfl_lightning.federated.gradient_norms import Compensation, gradient_norms
+from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, residual, update_norms
 from gfl_lightning.federated.neighbourhood import Neighbourhood
 from gfl_lightning.federated.table import SampleTable
+from gfl_lightning.privacy.jacobian_noise import JacobianNoise
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,27 +27,34 @@ class PrimalPath:
 
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """The I local steps of every client at once, then the average."""
-        skipped, vote, (W1k, W2k) = finite_only(problem.vote, *self._steps(problem))
-        vote = rescaled(vote) if skipped else vote
-        return LocalResult({"W1": weighted_sum(vote, W1k), "W2": weighted_sum(vote, W2k)}, skipped)
+        skipped, vote, (W1k, W2k, sum_r) = finite_only(problem.vote, *self._steps(problem))
+        stacked = {"W1": W1k, "W2": W2k}
+        vote = problem.counted(vote, skipped, lambda: update_norms(problem.weights, stacked))
+        pull = None if problem.noise is None else (sum_r * (-problem.lr * vote)[:, None])[:, None, :]
+        return LocalResult({n: problem.average(n, vote, W) for n, W in stacked.items()}, skipped, pull)
 
     @torch.inference_mode()
-    def _steps(self, problem: LocalProblem) -> tuple[Tensor, Tensor]:
-        """W1 ``[K, m, d]`` and W2 ``[K, c, m]`` of every client after its local steps."""
+    def _steps(self, problem: LocalProblem) -> tuple[Tensor, Tensor, Tensor]:
+        """W1 ``[K, m, d]`` and W2 ``[K, c, m]`` of every client after its local steps, and the sum of r̄ ``[K, c]``."""
         exchange, near, training, lr = problem.exchange, problem.neighbourhood, problem.training, problem.lr
         assert exchange.uploaded_a is not None
-        weights, batches = problem.weights, problem.batches
+        weights, batches, guard, noise = problem.weights, problem.batches, problem.step_guard, problem.noise
         C = near.gather(exchange.uploaded_h)
         A: Tensor | float = 0.0
         pull = []
         if self.compensated:
             A = near.gather(exchange.uploaded_a)[:, None, :]
             pull = [(group.weights["W2"], self._pull(near, group)) for group in exchange.groups]
+        first = second = None
+        if guard is not None and self.compensated:
+            first, second = _compensations(pull, noise)
         K = len(training)
         own, C = near.own[:, None, None], C[:, None, :]
         W1k, W2k = weights["W1"].repeat(K, 1, 1), weights["W2"].repeat(K, 1, 1)
+        G = {n: noise.whole(n)[:, 0].flatten(2) for n in weights} if noise is not None else {}
         x_all = self.table.graph.x[training.sample]
         clients = torch.arange(K, device=x_all.device)[:, None]
+        sum_r = C.new_zeros(K, C.shape[-1])
 
         x, target, weight = x_all, training.target, batches.weight[0]
         for step in range(problem.steps):
@@ -54,14 +63,24 @@ class PrimalPath:
                 x, target = x_all[clients, place], training.target[clients, place]
             z = x @ W1k.mT
             own_a = torch.relu(z) * own
-            r = residual(torch.baddbmm(C, own_a, W2k.mT), target, weight)
+            r = residual(torch.baddbmm(C, own_a, W2k.mT), target, weight if guard is None else training.weight)
             delta = torch.ops.aten.threshold_backward(r @ W2k, z, 0) * own
+            if guard is not None:
+                counted = (weight * guard.scale(gradient_norms(x, delta, r, own_a + A, first, second)))[..., None]
+                r, delta = r * counted, delta * counted
             mean_r = r.sum(1)
             W1k.baddbmm_(delta.mT, x, alpha=-lr)
             W2k.baddbmm_(r.mT, own_a + A, alpha=-lr)
             for then_W2, T in pull:
                 W1k.addcmul_((mean_r @ then_W2)[:, :, None], T, value=-lr)
-        return W1k, W2k
+            stacked = {"W1": W1k, "W2": W2k}
+            for name, part in G.items():
+                stacked[name].sub_((mean_r[:, None, :] @ part).view_as(stacked[name]), alpha=lr)
+            if guard is not None:
+                for name, step_noise in guard.noise(step, weights).items():
+                    stacked[name].sub_(step_noise, alpha=lr)
+            sum_r += mean_r
+        return W1k, W2k, sum_r
 
     def _pull(self, near: Neighbourhood, group: UploadGroup) -> Tensor:
         """T_k of the uploads of a group ``[K, m, d]``."""
@@ -76,3 +95,13 @@ class PrimalPath:
         x = table.graph.x[table.shared[ragged.place]]
         U = s.mT @ x
         return near.gather(U.flatten(1)).view(-1, *U.shape[1:])
+
+
+def _compensations(
+    pull: list[tuple[Tensor, Tensor]], noise: JacobianNoise | None
+) -> tuple[Compensation, Compensation | None]:
+    """The W1-part of ∇C_k and the noise in its W2-part, for the norms of gradients."""
+    J = torch.stack([then_W2[:, :, None] * T[:, None] for then_W2, T in pull]).sum(0)
+    if noise is None:
+        return Compensation.of(J), None
+    return Compensation.of(J + noise.whole("W1")[:, 0]), Compensation.of(noise.rest["W2"][:, 0])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gfl_lightning.federated.options import LocalTraining, Participation
 from gfl_lightning.federated.randomness import Stream, generator
-from gfl_lightning.federated.training_set import Batches, TrainingSet, draw_batches
+from gfl_lightning.federated.training_set import Batches, TrainingSet, draw_batches, poisson_batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,7 @@ class Schedule:
         participation: how many of them take part.
         local: the clients' batches and steps.
         seed: of all draws.
+        poisson: whether batches are Poisson samples, as DP-SGD wants them, instead of passes over the data.
     """
 
     training: TrainingSet
@@ -29,6 +30,7 @@ class Schedule:
     participation: Participation
     local: LocalTraining
     seed: int
+    poisson: bool = False
 
     @property
     def everyone_shares(self) -> bool:
@@ -49,10 +51,22 @@ class Schedule:
         drawn = self._draw(Stream.SHARING_CLIENTS, t, self.participation.share, self.num_clients)
         return torch.arange(self.num_clients, device=self.training.clients.device) if drawn is None else drawn
 
+    def attendance(self, rounds: range) -> tuple[Tensor, Tensor]:
+        """How often each client trains and shares in some rounds, two counts ``[N]``."""
+        trained = torch.zeros(self.num_clients, dtype=torch.int64)
+        shared = torch.zeros(self.num_clients, dtype=torch.int64)
+        whole = (self.training_places(0) is None, self.everyone_shares)
+        for t in range(1) if all(whole) and len(rounds) else rounds:
+            trained[self.who_trains(t).cpu()] += 1
+            shared[self.who_shares(t).cpu()] += 1
+        return (trained * len(rounds), shared * len(rounds)) if all(whole) else (trained, shared)
+
     def batches(self, t: int) -> Batches:
         """The samples of each local step of round t, for all training clients."""
         steps = self.local.steps
         dtype = self.training.target.dtype
+        if self.poisson:
+            return poisson_batches(self.training, self.local.batch_size, steps, t, self.seed, dtype)
         return draw_batches(self.training, self.local.batch_size, steps, t * steps, self.seed, dtype)
 
     def batches_by_client(self, t: int) -> dict[int, list[Tensor]]:

@@ -123,6 +123,24 @@ def _draw(
     return Batches(own.gather(2, torch.where(inside, position, 0)), weight)
 
 
+def poisson_batches(
+    training: TrainingSet, batch_size: int | None, steps: int, round_number: int, seed: int, dtype: torch.dtype
+) -> Batches:
+    """Batches that hold each of a client's samples with probability b/n_k, all draws independent, for one round.
+
+    Their weights are 1/b each, so that they sum to 1 only on average: DP-SGD must not reveal how large a batch is.
+    Weights of losses are not among them: they belong to the gradients that are bounded.
+    """
+    n = training.sample.shape[1]
+    if batch_size is None or batch_size >= n:
+        return _draw(training, None, steps, 0, seed, dtype)
+    expected = training.counts.clamp_max(batch_size).to(dtype)
+    chance = torch.rand(steps, *training.sample.shape, generator=generator(seed, Stream.POISSON_BATCHES, round_number))
+    drawn = (chance.to(expected) < (expected / training.counts)[:, None]) & training.present
+    place = torch.arange(n, device=drawn.device).expand(drawn.shape)
+    return Batches(place, drawn.to(dtype) / expected[:, None])
+
+
 def _pass_order(training: TrainingSet, seed: int, number: int) -> Tensor:
     """A random order of each client's own places ``[K, n]``, the absent ones last."""
     key = torch.rand(training.sample.shape, generator=generator(seed, Stream.BATCHES, number))

@@ -27,6 +27,7 @@ from gfl_lightning.lit.data import DNC, ClientGraphData
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.predictions import prediction_table, require_ending, write_table
+from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
 from gfl_lightning.lit.summary import render, summarise, write_summary
@@ -145,7 +146,11 @@ class RoundsCLI(LightningCLI):
         return super().instantiate_trainer(**options)
 
     def after_instantiate_classes(self) -> None:
-        """Refuse data and checkpoints that the model cannot take before anything is written."""
+        """Refuse data, protection and checkpoints that the model cannot take before anything is written."""
+        self.model.trainer = self.trainer
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning sets it late
+            if isinstance(callback, ProtectingCallback):
+                callback.setup(self.trainer, self.model, self.config.subcommand)
         if self.config.subcommand == "fit":
             TrainingSet.of(self.datamodule.graph)
         self.model.prepare(self.datamodule.graph)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor, nn
 
@@ -23,9 +24,12 @@ from gfl_lightning.federated.predictor import Predictor
 from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.lit.privacy_account import PrivacyAccount
 from gfl_lightning.lit.round_module import RoundModule, RoundResult
 from gfl_lightning.models.aggregator import APPNP, SGC, Aggregator, Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.report import PrivacyReport
 
 
 class GFL(RoundModule):
@@ -108,9 +112,11 @@ class GFL(RoundModule):
             weights["gamma"] = self.aggregator.gamma.float()
         for name, weight in weights.items():
             self.register_parameter(name, nn.Parameter(weight, requires_grad=False))
+        self.account = PrivacyAccount()
         self._federation: Federation | None = None
         self._predictor: Predictor | None = None
         self._state: FederationState | None = None
+        self._loaded_round = 0
 
     @property
     def federation(self) -> Federation:
@@ -134,36 +140,58 @@ class GFL(RoundModule):
         """I."""
         return self.local.steps
 
+    def protect(self, **options: Any) -> None:
+        """Set fields of `Protection` and `Guarantee`; the next set-up builds the federation with them."""
+        self.account.protect(**options)
+
     def prepare(self, graph: ClientGraph) -> None:
         """Build the federation, or only what predicts where a class has no training sample, as on new clients."""
-        self._federation, self._predictor = None, Predictor(graph, self.encoder, self.aggregator)
+        protection = self.account.protection
+        self._federation, self._predictor = None, Predictor(graph, self.encoder, self.aggregator, protection, self.seed)
         if len(graph.untrained_classes):
             return
-        self._federation = Federation(
-            graph,
-            self.encoder,
-            self.aggregator,
-            self.estimator,
-            self.local,
-            self.server,
-            self.participation,
-            self.protocol,
-            self.path,
-            self.seed,
-        )
+
+        def federation(protection: Protection) -> Federation:
+            return Federation(
+                graph,
+                self.encoder,
+                self.aggregator,
+                self.estimator,
+                self.local,
+                self.server,
+                self.participation,
+                self.protocol,
+                self.path,
+                self.seed,
+                protection,
+            )
+
+        self._federation = self.account.open(federation, lambda: self.trainer.max_steps)
 
     def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
         """Start the federation at the parameters, resume it, or go on with the state at hand."""
+        spent = saved.pop("privacy", None)
         if saved:
             weights = {name: weight.clone() for name, weight in self.current_weights().items()}
             self._state = FederationState(rounds_done, weights, **saved)
         elif rounds_done == 0 or self._state is None or self._state.round != rounds_done:
             self._state = self.federation.start(self.current_weights())
+        self.account.begin(rounds_done, spent)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the privacy budget, if there is one, allows another round."""
+        return self.account.allows_another
+
+    @property
+    def privacy(self) -> PrivacyReport | None:
+        """What the rounds so far have spent; ``None`` where nothing protects them."""
+        return self.account.report()
 
     def progress(self) -> dict[str, Any]:
-        """The state beside W̄: ages of the uploads, the W̄ they come from, and the server's moments."""
+        """The state beside W̄: ages of the uploads, the W̄ they come from, the server's moments, the privacy spent."""
         state = self.state
-        return {
+        return self.account.state() | {
             "uploaded_in": state.uploaded_in,
             "enrolled_in": state.enrolled_in,
             "history": state.history,
@@ -185,19 +213,55 @@ class GFL(RoundModule):
             "printed_bytes_up": report.printed_traffic.total_up,
             "printed_bytes_down": report.printed_traffic.total_down,
         }
-        return RoundResult(report.metrics, scalars)
+        return RoundResult(report.metrics, scalars | self.account.charge())
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Lightning's hook: keep the protection too, so that nothing is ever evaluated or resumed without it."""
+        super().on_save_checkpoint(checkpoint)
+        if not self.account.protection.is_inert:
+            checkpoint["protection"] = vars(self.federation.protection) | vars(self.account.guarantee)
+            checkpoint["protection"]["calibrate"] = False
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Lightning's hook: take up its protection where the run at hand names none."""
+        super().on_load_checkpoint(checkpoint)
+        self._loaded_round = checkpoint["global_step"]
+        if "protection" in checkpoint and self.account.protection.is_inert:
+            self.protect(**checkpoint["protection"])
+            self._prepared_for = None
 
     @property
     def _at_hand(self) -> Federation | Predictor:
         return self._predictor if self._federation is None and self._predictor is not None else self.federation
 
     def predict_logits(self) -> Tensor:
-        """Ã_kk h_{k,s} + C_k, every client sharing at the parameters."""
-        return self._at_hand.logits_of(self.current_weights())
+        """Ã_kk h_{k,s} + C_k, every client sharing at the parameters, as protected as in the round they come from."""
+        return self._at_hand.logits_of(self.current_weights(), self._round_of_parameters())
 
     def evaluate(self) -> dict[str, Metrics]:
         """Metrics on each split, every client sharing at the parameters."""
-        return self._at_hand.metrics_of(self.current_weights())
+        return self._at_hand.metrics_of(self.current_weights(), self._round_of_parameters())
+
+    def _round_of_parameters(self) -> int:
+        """The round that left the parameters: the best, the last, or that of the checkpoint they were loaded from.
+
+        Protected uploads exist for the weights of rounds alone: others would be shared under noise already used.
+        """
+        if self._holds(self.best.weights):
+            return self.best.round
+        if self._state is None:
+            return self._loaded_round
+        require(
+            self.account.protection.is_inert or self._holds(self._state.weights),
+            "weights",
+            "be those of a round where uploads are protected",
+            "weights that a callback has put in",
+        )
+        return self._state.round
+
+    def _holds(self, weights: Weights) -> bool:
+        now = self.current_weights()
+        return bool(weights) and all(torch.equal(now[name], weight) for name, weight in weights.items())
 
     def last_weights(self) -> Weights:
         """W̄ after the last round."""

@@ -18,6 +18,7 @@ from gfl_lightning.federated.evaluation import Metrics
 from gfl_lightning.federated.options import require_rate
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.models.encoder import Weights
+from gfl_lightning.privacy.report import PrivacyReport
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,16 @@ class RoundModule(LightningModule):
     def updates_per_round(self) -> int:
         """Local updates that a client makes in a round."""
         return 1
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether another round is allowed, whatever a trainer wants."""
+        return True
+
+    @property
+    def privacy(self) -> PrivacyReport | None:
+        """What the rounds so far have spent; ``None`` where nothing protects them."""
+        return None
 
     @abstractmethod
     def prepare(self, graph: ClientGraph) -> None:

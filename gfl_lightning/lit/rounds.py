@@ -32,8 +32,11 @@ class RoundLoop(_FitLoop):
 
     @property
     def done(self) -> bool:
-        """Whether a limit on rounds is reached, or a callback asked to stop and may."""
-        return self.epoch_loop.global_step >= self.max_batches or (self.trainer.should_stop and self._can_stop_early)
+        """Whether a limit on rounds is reached, the module allows no more, or a callback asked to stop and may."""
+        module = self.trainer.lightning_module
+        if self.epoch_loop.global_step >= self.max_batches or not module.may_go_on:
+            return True
+        return bool(self.trainer.should_stop and self._can_stop_early)
 
     @property
     def skip(self) -> bool:

@@ -19,8 +19,9 @@ PACKAGES = ("gfl-lightning", "torch", "pytorch-lightning", "torch-geometric")
 
 
 def summarise(trainer: Trainer, module: RoundModule, test: Metrics, status: str) -> dict[str, Any]:
-    """The record of a fit whose best model scored ``test``; ε and δ are null without differential privacy."""
+    """The record of a fit whose best model scored ``test``; ε and δ are null where nothing is protected."""
     totals = {name: int(value) for name, value in module.totals.items()}
+    privacy = module.privacy
     return {
         "status": status,
         "model": type(module).__name__,
@@ -35,8 +36,9 @@ def summarise(trainer: Trainer, module: RoundModule, test: Metrics, status: str)
         "seconds": round(module.seconds, 3),
         "bytes_up": {"used": totals.get("bytes_up", 0), "printed": totals.get("printed_bytes_up", 0)},
         "bytes_down": {"used": totals.get("bytes_down", 0), "printed": totals.get("printed_bytes_down", 0)},
-        "epsilon": None,
-        "delta": None,
+        "epsilon": None if privacy is None else privacy.epsilon,
+        "delta": None if privacy is None else privacy.delta,
+        "privacy": None if privacy is None else privacy.as_dict(),
         "seed": module.hparams.get("seed"),
         "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
     }
@@ -64,10 +66,17 @@ def render(summary: dict[str, Any], folder: Path | None) -> str:
         f"{100 * summary['test_client_accuracy']:.2f} % of clients (loss {summary['test_loss']:.4f})",
         "sent up": _traffic(summary["bytes_up"]),
         "sent down": _traffic(summary["bytes_down"]),
-        "privacy": "no guarantee (no differential privacy)",
+        **_privacy(summary["privacy"]),
         "files": str(folder or "none written"),
     }
     return "\n".join(f"{name:>14}  {value}" for name, value in lines.items())
+
+
+def _privacy(privacy: dict[str, Any] | None) -> dict[str, str]:
+    if privacy is None:
+        return {"privacy": "no guarantee (no differential privacy)"}
+    noise = ", ".join(f"{name} {value:.4g}" for name, value in privacy["protection"].items() if name != "unit")
+    return {"privacy": privacy["sentence"], "": privacy["scope"], "protected by": noise}
 
 
 def _traffic(count: dict[str, int]) -> str:

@@ -64,6 +64,8 @@ def test_configs_say_the_papers_updates() -> None:
         "dnc_synthetic": 3000,
         "dnc_synthetic_v1": 3000,
         "dnc_subcora": 4000,
+        "dp_subcora_hn": 4000,
+        "dp_subcora_hn_gn": 4000,
         "snc_synthetic": 5000,
         "snc_synthetic_v1": 8000,
         "sc_synthetic": 2000,
@@ -303,3 +305,56 @@ def test_help_comes_without_loading_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     assert done.stdout.startswith("usage: python -m gfl_lightning COMMAND")
+
+
+NOISE = [
+    "--trainer.callbacks=callbacks.DPNoise",
+    "--trainer.callbacks.hidden_clip=1",
+    "--trainer.callbacks.update_clip=1",
+]
+BUDGET = ["--trainer.callbacks+=callbacks.PrivacyBudget", "--trainer.callbacks.max_epsilon=4"]
+V1 = ["fit", *SMALL, "--model.estimator=v1", "--trainer.max_steps=6"]
+
+
+def test_a_private_fit_says_what_is_guaranteed_and_a_test_repeats_it(run: Run) -> None:
+    shown = run(*V1, *NOISE, *BUDGET, "--trainer.callbacks.calibrate=true")
+    assert re.search(r"privacy  ε = 4(\.0+)? against the server, [\d.]+ against a fellow client, at δ = 1e-05", shown)
+    assert "unit: one client's whole data set, replaced by any other; composed: W_k + ĥ_j in 6 rounds" in shown
+    summary = json.loads((newest() / "summary.json").read_text())
+    assert 3.99 < summary["epsilon"] <= 4
+    assert summary["delta"] == 1e-5
+    assert summary["privacy"]["protection"]["hidden_std"] > 0
+    tested = run("test", "--ckpt_path", str(newest() / "best.ckpt"), "--data=DNC", *SMALL[:2])
+    accuracy = re.search(r"test_accuracy\s+│?\s*([\d.]+)", tested)
+    assert accuracy is not None
+    assert float(accuracy[1]) == pytest.approx(summary["test_accuracy"], abs=1e-6)
+
+
+def test_noise_without_bounds_is_called_no_guarantee(run: Run) -> None:
+    shown = run(*V1, "--trainer.callbacks=callbacks.DPNoise", "--trainer.callbacks.hidden_std=0.5")
+    assert "privacy  no guarantee: ε = ∞, unprotected: ĥ_j (no bound), W_k (neither bound nor noise)" in shown
+    assert json.loads((newest() / "summary.json").read_text())["epsilon"] == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--trainer.callbacks=callbacks.DPNoise", "--trainer.callbacks.jacobian_std=1"],
+            "jacobian_std must be 0 where the",
+        ),
+        ([*NOISE, *BUDGET], "max_epsilon must allow at least one round, which spends inf, got 4.0."),
+        (
+            [*NOISE, "--model.protocol=gram", "--model.estimator=compensated"],
+            "protocol must be jacobian where uploads are",
+        ),
+    ],
+)
+def test_bad_protection_is_one_sentence_and_writes_nothing(
+    arguments: list[str], message: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run(*V1, *arguments)
+    assert stop.value.code == cli.EXIT_BAD_INPUT
+    assert message in capsys.readouterr().err
+    assert not Path("runs").exists()

@@ -1,0 +1,54 @@
+"""DP-SGD in local steps: every sample's gradient bounded, Gaussian noise on their sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.models.encoder import Weights
+from gfl_lightning.privacy.clipping import clip_scale
+
+
+@dataclass(frozen=True, eq=False)
+class StepGuard:
+    """g = (1/b_k) (Σ_s min(1, C/‖g_s‖) g_s + z C ξ) for the K clients that train in a round.
+
+    Args:
+        bound: C.
+        noise_multiplier: z.
+        batch: expected batch size b_k of each of all training clients.
+        places: places among them of the clients that train ``[K]``; ``None`` means all.
+        seed: of the noise.
+        round_number: of the round.
+    """
+
+    bound: float
+    noise_multiplier: float
+    batch: Tensor
+    places: Tensor | None
+    seed: int
+    round_number: int
+
+    def take(self, places: Tensor) -> StepGuard:
+        """The guard of some of the clients."""
+        chosen = places if self.places is None else self.places[places]
+        return StepGuard(self.bound, self.noise_multiplier, self.batch, chosen, self.seed, self.round_number)
+
+    def scale(self, norm: Tensor) -> Tensor:
+        """min(1, C/‖g_s‖)."""
+        return clip_scale(norm, self.bound)
+
+    def noise(self, step: int, weights: Weights) -> Weights:
+        """The noise z C ξ / b_k in one local step, by weight ``[K, …]``; nothing where z = 0."""
+        if self.noise_multiplier == 0:
+            return {}
+        source = generator(self.seed, Stream.STEP_NOISE, self.round_number, step)
+        noise = {}
+        for name, weight in weights.items():
+            std = (self.noise_multiplier * self.bound / self.batch).view(-1, *[1] * weight.ndim)
+            draws = torch.randn(len(self.batch), *weight.shape, generator=source, dtype=weight.dtype).to(weight) * std
+            noise[name] = draws if self.places is None else draws[self.places]
+        return noise

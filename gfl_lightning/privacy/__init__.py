@@ -1,0 +1,1 @@
+"""What protects an upload, and what that protection is worth: clipping, noise, accounting."""

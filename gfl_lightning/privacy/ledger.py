@@ -1,0 +1,129 @@
+"""The privacy spent so far, client by client, and what it amounts to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.checks import InputError
+from gfl_lightning.privacy.accounting import SampledSteps, Spending, epsilon_of, least_multiplier
+from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.releases import Facts, Guarantee, Releases, releases, with_multiplier
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """Sums over the rounds made. ε is the largest over clients; where they differ in several ways at once, bounded.
+
+    Args:
+        server: μ² of each client's uploads ``[N]``.
+        fellow: μ² of what of them reaches a fellow client ``[N]``.
+        steps: local steps on samples by each client ``[N]``, by noise over sensitivity and rate.
+        gaps: what was released without protection.
+        rounds: rounds made.
+    """
+
+    server: Tensor
+    fellow: Tensor
+    steps: tuple[tuple[float, float, Tensor], ...] = ()
+    gaps: tuple[str, ...] = ()
+    rounds: int = 0
+
+    @classmethod
+    def empty(cls, num_clients: int) -> Ledger:
+        """Before the first round."""
+        zero = torch.zeros(num_clients, dtype=torch.float64)
+        return cls(zero, zero)
+
+    def after(self, made: Releases, trained: Tensor, shared: Tensor, rounds: int = 1) -> Ledger:
+        """The ledger after more rounds, in which each client trained and shared so many times ``[N]``."""
+        facts = made.facts
+        uploads = _times(shared, made.hidden + made.jacobian)
+        models = _times(trained, made.model)
+        steps = self.steps
+        if made.step is not None:
+            key, counts = made.step, trained.long() * facts.steps
+            others = tuple(entry for entry in steps if entry[:2] != key)
+            before = [entry[2] for entry in steps if entry[:2] == key]
+            steps = (*others, (*key, sum(before, counts)))
+        return Ledger(
+            self.server + uploads + models,
+            self.fellow + _weighted(uploads, facts.leverage) + _weighted(models, facts.diluted),
+            steps,
+            (*self.gaps, *(gap for gap in made.gaps if gap not in self.gaps)),
+            self.rounds + rounds,
+        )
+
+    def unprotected_before(self, rounds: int) -> Ledger:
+        """The ledger of a run whose first rounds were made without one."""
+        return replace(
+            self, gaps=(f"everything in the first {rounds} rounds (made without protection)",), rounds=rounds
+        )
+
+    def epsilon(self, made: Releases, guarantee: Guarantee) -> tuple[float, float]:
+        """ε at δ against the server and against a fellow client."""
+        if self.gaps:
+            return math.inf, math.inf
+        server, fellow = (
+            epsilon_of(spending, guarantee.delta, guarantee.accountant) for spending in self.spendings(made)
+        )
+        return server, fellow
+
+    def spendings(self, made: Releases) -> tuple[Spending, Spending]:
+        """What the server and a fellow client have seen of the client that they have seen most of.
+
+        It includes the representations shared to evaluate the current model: once more, or twice where a client's
+        last upload may be old and the best model is evaluated afresh.
+        """
+        evaluated = (1 if made.facts.everyone_shares else 2) * made.hidden
+        server = self.server + evaluated
+        fellow = self.fellow + _weighted(evaluated, made.facts.leverage)
+        sampled = tuple(SampledSteps(z, rate, int(counts.max())) for z, rate, counts in self.steps)
+        return Spending(float(server.max()), sampled), Spending(float(fellow.max()), sampled)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain containers."""
+        return {**vars(self), "steps": [list(entry) for entry in self.steps], "gaps": list(self.gaps)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Ledger:
+        """From what :meth:`state_dict` returned."""
+        steps = tuple((z, rate, counts) for z, rate, counts in state["steps"])
+        return cls(state["server"], state["fellow"], steps, tuple(state["gaps"]), state["rounds"])
+
+
+def calibrated(
+    protection: Protection, guarantee: Guarantee, facts: Facts, trained: Tensor, shared: Tensor, rounds: int
+) -> Protection:
+    """The protection with the least noise that keeps ``rounds`` rounds within the budget ``max_epsilon``.
+
+    The noise that the protection states is scaled by one factor; where it states none it is that multiple of the
+    sensitivity. Clients train and share as often as ``trained`` and ``shared`` say ``[N]``.
+    """
+    assert guarantee.max_epsilon is not None
+
+    def made(z: float) -> Releases:
+        return releases(with_multiplier(protection, guarantee, facts, z), guarantee, facts)
+
+    def spending(z: float) -> Spending:
+        return Ledger.empty(len(facts.shared)).after(made(z), trained, shared, rounds).spendings(made(z))[0]
+
+    gaps = made(1.0).gaps
+    if gaps:
+        raise InputError(f"calibrate must find a bound on everything that is released, got {', '.join(gaps)}.")
+    z = least_multiplier(spending, guarantee.max_epsilon, guarantee.delta, guarantee.accountant)
+    return with_multiplier(protection, guarantee, facts, z)
+
+
+def _times(counts: Tensor, mu_squared: Tensor) -> Tensor:
+    """counts · μ², with 0 · ∞ = 0."""
+    return torch.where(counts > 0, counts.double() * mu_squared, 0.0)
+
+
+def _weighted(mu_squared: Tensor, share: Tensor) -> Tensor:
+    """share · μ², with 0 · ∞ = 0."""
+    return torch.where(share > 0, share * mu_squared, 0.0)

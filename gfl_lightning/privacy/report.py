@@ -1,0 +1,78 @@
+"""What a fit's privacy comes to, in numbers and in sentences that stand alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gfl_lightning.privacy.ledger import Ledger
+from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.releases import HIDDEN, JACOBIAN, MODEL, Guarantee, Releases
+
+UNITS = {"client": "one client's whole data set", "sample": "one sample of a client"}
+RELATIONS = {"replace": "replaced by any other", "zero_out": "present or replaced by nothing"}
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """ε against both adversaries and what it refers to.
+
+    Args:
+        epsilon: against the server, who sees every upload.
+        epsilon_fellow: against another client, who sees C_k, ∇C_k and W̄.
+        delta: δ.
+        unit: what is protected, and what a neighbouring federation has in its place.
+        composed: which releases are counted, each by every client that takes part in a round.
+        gaps: what was released without protection; nothing is guaranteed while there is any.
+        accountant: how ε was computed.
+        protection: bounds and noise.
+    """
+
+    epsilon: float
+    epsilon_fellow: float
+    delta: float
+    unit: str
+    composed: str
+    gaps: tuple[str, ...]
+    accountant: str
+    protection: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a file, with its sentences."""
+        return asdict(self) | {"sentence": self.sentence(), "scope": self.scope()}
+
+    def sentence(self) -> str:
+        """The guarantee, or that there is none and why."""
+        if math.isinf(self.epsilon):
+            return f"no guarantee: ε = ∞, unprotected: {', '.join(self.gaps) or 'a release without noise'}"
+        return (
+            f"ε = {self.epsilon:.4g} against the server, {self.epsilon_fellow:.4g} against a fellow client, "
+            f"at δ = {self.delta:g} ({self.accountant})"
+        )
+
+    def scope(self) -> str:
+        """What the guarantee is about."""
+        return f"unit: {self.unit}; composed: {self.composed}"
+
+
+def privacy_report(ledger: Ledger, made: Releases, protection: Protection, guarantee: Guarantee) -> PrivacyReport:
+    """The report on a ledger."""
+    server, fellow = ledger.epsilon(made, guarantee)
+    kinds = [(MODEL, True), (HIDDEN, made.facts.shares_hidden), (JACOBIAN, made.facts.shares_jacobian)]
+    shown = " + ".join(name for name, present in kinds if present)
+    sampled = any(rate < 1 for _, rate, _ in ledger.steps)
+    return PrivacyReport(
+        server,
+        fellow,
+        guarantee.delta,
+        f"{UNITS[protection.unit]}, {RELATIONS[guarantee.neighbours]}",
+        f"{shown} in {ledger.rounds} rounds, by every client that takes part",
+        ledger.gaps,
+        guarantee.accountant.upper() if sampled else "exact",
+        {name: value for name, value in vars(protection).items() if not _idle(value)},
+    )
+
+
+def _idle(value: Any) -> bool:
+    return value in (0.0, math.inf)

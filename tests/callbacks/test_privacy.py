@@ -1,0 +1,247 @@
+"""The privacy callbacks in a fit: noise acts, ε is counted, kept and never exceeded, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint, WeightAveraging
+from pytorch_lightning.loggers import CSVLogger
+
+from callbacks import DPSGD, DPNoise, PrivacyBudget
+from gfl_lightning.checks import InputError
+from gfl_lightning.lit.central import Central
+from gfl_lightning.lit.data import DNC, SC, ClientGraphData
+from gfl_lightning.lit.gfl import GFL
+from gfl_lightning.lit.rounds import FederatedTrainer
+from gfl_lightning.privacy.gaussian import gaussian_epsilon
+
+QUIET: dict[str, Any] = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "accelerator": "cpu",
+}
+BOUNDS: dict[str, Any] = {"hidden_clip": 1.0, "jacobian_clip": 1.0, "update_clip": 0.5}
+NOISE: dict[str, Any] = {**BOUNDS, "hidden_std": 30.0, "jacobian_std": 40.0, "update_std": 10.0}
+
+
+def data() -> DNC:
+    return DNC(num_clients=60, num_features=10)
+
+
+def fit(
+    callbacks: list[Callback],
+    rounds: int = 6,
+    model: dict[str, Any] | None = None,
+    ckpt_path: Path | None = None,
+    source: ClientGraphData | None = None,
+    **trainer: Any,
+) -> GFL:
+    source = source or data()
+    module = GFL(source.num_features, 2, **{"hidden": [8], "local_steps": 2} | (model or {}))
+    made = FederatedTrainer(max_steps=rounds, callbacks=callbacks, **QUIET | trainer)
+    made.fit(module, datamodule=source, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
+    return module
+
+
+def same(a: GFL, b: GFL) -> bool:
+    return all(torch.equal(a.state.weights[name], weight) for name, weight in b.state.weights.items())
+
+
+def test_noise_acts_and_none_changes_not_a_bit() -> None:
+    plain = fit([])
+    assert same(fit([DPNoise()]), plain)
+    assert same(fit([DPNoise(hidden_std=0.2)]), fit([DPNoise(hidden_std=0.2)]))
+    small, large = fit([DPNoise(hidden_std=0.2)]), fit([DPNoise(hidden_std=2.0)])
+    assert not same(small, plain)
+    assert not same(small, large)
+    assert not same(fit([DPNoise(jacobian_std=0.2)]), plain)
+    assert not same(fit([DPNoise(update_std=0.2)]), plain)
+    assert plain.privacy is None
+
+
+def test_epsilon_after_every_round_is_logged(tmp_path: Path) -> None:
+    logger = CSVLogger(str(tmp_path))
+    module = fit([DPNoise(**NOISE)], logger=logger)
+    with (Path(logger.log_dir) / "metrics.csv").open() as stream:
+        logged = [float(row["epsilon"]) for row in csv.DictReader(stream)]
+    hidden, jacobian, update = (2 / 30) ** 2, (2 / 40) ** 2, (2 * 0.5 / 10) ** 2
+    exact = [gaussian_epsilon(math.sqrt((t + 1) * hidden + t * (jacobian + update)), 1e-5) for t in range(1, 7)]
+    assert logged == pytest.approx(exact, rel=1e-6)
+    assert module.privacy is not None
+    assert module.privacy.epsilon == pytest.approx(exact[-1])
+    assert module.privacy.epsilon_fellow < module.privacy.epsilon
+
+
+def test_only_the_rounds_a_client_takes_part_in_count() -> None:
+    """The server sees who takes part, so partial participation is no amplification; but who sits out pays nothing."""
+    module = fit([DPNoise(**NOISE)], model={"train_participation": 2, "share_participation": 0.5})
+    trained, shared = module.federation.schedule.attendance(range(6))
+    hidden, jacobian, update = (2 / 30) ** 2, (2 / 40) ** 2, (2 * 0.5 / 10) ** 2
+    most = float((shared * (hidden + jacobian) + trained * update).max()) + 2 * hidden
+    assert module.privacy is not None
+    assert module.privacy.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(most), 1e-5))
+    assert module.privacy.epsilon_fellow <= module.privacy.epsilon
+
+
+def test_noise_without_bounds_is_named_as_no_guarantee() -> None:
+    module = fit([DPNoise(hidden_std=1.0, jacobian_std=1.0)], rounds=2)
+    assert module.privacy is not None
+    assert module.privacy.epsilon == math.inf
+    assert module.privacy.gaps == ("ĥ_j (no bound)", "∇ĥ_j (no bound)", "W_k (neither bound nor noise)")
+    assert module.round_metrics["epsilon"] == math.inf
+
+
+def test_a_budget_stops_before_the_round_that_would_exceed_it() -> None:
+    free = fit([DPNoise(**NOISE)], rounds=10)
+    after_four = fit([DPNoise(**NOISE)], rounds=4)
+    assert after_four.privacy is not None
+    budget = after_four.privacy.epsilon * 1.0001
+    stopped = fit([DPNoise(**NOISE), PrivacyBudget(budget)], rounds=10, min_steps=8)
+    assert stopped.state.round == 4
+    assert same(stopped, after_four)
+    assert not same(stopped, free)
+    assert stopped.privacy is not None
+    assert stopped.privacy.epsilon <= budget
+
+
+def test_a_budget_below_one_round_is_refused_before_it() -> None:
+    with pytest.raises(InputError, match=r"max_epsilon must allow at least one round, which spends .*, got 0.01"):
+        fit([DPNoise(**NOISE), PrivacyBudget(0.01)])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("neighbours", ["replace", "zero_out"])
+def test_calibrated_noise_spends_the_budget_in_all_rounds(order: int, neighbours: Any) -> None:
+    """The order of the callbacks does not matter."""
+    callbacks = [DPNoise(**BOUNDS), PrivacyBudget(5.0, calibrate=True, neighbours=neighbours)][::order]
+    module = fit(callbacks, rounds=7)
+    assert module.state.round == 7
+    assert module.privacy is not None
+    assert 4.95 < module.privacy.epsilon <= 5.0
+    assert module.federation.protection.hidden_std > 0
+
+
+def test_dp_sgd_protects_samples_with_the_sampling_rate() -> None:
+    source = SC(num_clients=12, num_features=8, train_samples=40, val_samples=4, test_samples=4)
+    model = {"batch_size": 8, "estimator": "v1"}
+    noise = [DPNoise(hidden_clip=1.0, hidden_std=1.0), DPSGD(clip=0.5, noise_multiplier=2.0)]
+    found = {
+        name: fit([*noise, PrivacyBudget(unit="sample", neighbours=name)], 5, model, source=source).privacy
+        for name in ("replace", "zero_out")
+    }
+    assert found["zero_out"] is not None
+    assert found["replace"] is not None
+    assert found["zero_out"].accountant == "RDP"
+    assert found["replace"].accountant == "exact"
+    assert found["zero_out"].epsilon < 0.5 * found["replace"].epsilon
+    of_clients = fit(noise, 5, model, source=source).privacy
+    assert of_clients is not None
+    assert of_clients.gaps == ("W_k (neither bound nor noise; DP-SGD protects samples, not clients)",)
+
+
+@pytest.mark.parametrize("callbacks", [[DPNoise(**NOISE)], [DPNoise(**BOUNDS), PrivacyBudget(5.0, calibrate=True)]])
+@pytest.mark.parametrize("model", [{}, {"share_participation": 0.5}])
+def test_a_resumed_run_keeps_its_epsilon_and_its_noise(
+    callbacks: list[Callback], model: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = fit(callbacks, 8, model)
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=5, filename="five")
+    fit([*callbacks, saving], 8, model, enable_checkpointing=True)
+    resumed = fit(callbacks, 8, model, tmp_path / "five.ckpt")
+    assert same(resumed, whole)
+    assert resumed.privacy == whole.privacy
+
+
+def test_a_checkpoint_brings_its_protection_where_the_run_names_none(tmp_path: Path) -> None:
+    whole = fit([DPNoise(**NOISE)], 8)
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=5, filename="five")
+    fit([DPNoise(**NOISE), saving], 5, enable_checkpointing=True)
+    resumed = fit([], 8, ckpt_path=tmp_path / "five.ckpt")
+    assert same(resumed, whole)
+    assert resumed.privacy == whole.privacy
+
+
+def test_rounds_made_without_protection_are_never_forgotten(tmp_path: Path) -> None:
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=3, filename="three")
+    fit([saving], 3, enable_checkpointing=True)
+    resumed = fit([DPNoise(**NOISE)], 6, ckpt_path=tmp_path / "three.ckpt")
+    assert resumed.privacy is not None
+    assert resumed.privacy.epsilon == math.inf
+    assert resumed.privacy.gaps == ("everything in the first 3 rounds (made without protection)",)
+
+
+def test_evaluation_of_the_best_round_repeats_its_uploads(tmp_path: Path) -> None:
+    """No further release: the metrics of the best model, tested later, are those that its round reported."""
+    callbacks: list[Callback] = [DPNoise(hidden_std=1.0)]
+    saving = ModelCheckpoint(tmp_path, monitor="val_loss", filename="best")
+    source = data()
+    module = fit([*callbacks, saving], 9, enable_checkpointing=True, val_check_interval=1, source=source)
+    module.use_best()
+    assert module.evaluate()["val"].loss == module.best.val_loss
+    for extra in (callbacks, []):
+        trainer = FederatedTrainer(max_steps=9, callbacks=extra, **QUIET)
+        loaded = GFL.load_from_checkpoint(tmp_path / "best.ckpt", weights_only=True)
+        (found,) = trainer.validate(loaded, datamodule=source, verbose=False)
+        assert found["val_loss"] == pytest.approx(module.best.val_loss, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("callback", "model", "message"),
+    [
+        (DPNoise(jacobian_std=1.0), {"estimator": "v1"}, "jacobian_std must be 0 where the estimator is v1"),
+        (DPNoise(hidden_std=1.0), {"protocol": "gram"}, "protocol must be jacobian where uploads are protected"),
+        (
+            DPNoise(hidden_std=1.0),
+            {"aggregator": "identity"},
+            "hidden_std must be 0 where the aggregator is the identity",
+        ),
+        (PrivacyBudget(3.0), {}, "max_epsilon must come with bounds on what clients upload"),
+    ],
+)
+def test_unsupported_combinations_fail_before_the_first_round(
+    callback: Callback, model: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        fit([callback], model=model)
+
+
+def test_a_budget_on_noise_without_bounds_is_refused() -> None:
+    with pytest.raises(InputError, match=r"max_epsilon must allow at least one round, which spends inf, got 3\.0"):
+        fit([DPNoise(hidden_std=1.0), PrivacyBudget(3.0)])
+    with pytest.raises(InputError, match=r"calibrate must find a bound on everything that is released, got ∇ĥ_j"):
+        fit([DPNoise(hidden_clip=1.0, update_clip=1.0), PrivacyBudget(3.0, calibrate=True)])
+
+
+@pytest.mark.parametrize("callback", [DPNoise(hidden_std=1.0), DPSGD(), PrivacyBudget()])
+def test_models_without_clients_are_refused(callback: Callback) -> None:
+    source = data()
+    trainer = FederatedTrainer(max_steps=1, callbacks=[callback], **QUIET)
+    with pytest.raises(InputError, match=f"callbacks.{type(callback).__name__} must be used with GFL, .*, got Central"):
+        trainer.fit(Central(source.num_features, 2), datamodule=source)
+
+
+def test_weights_of_no_round_are_not_evaluated_under_used_noise() -> None:
+    with pytest.raises(InputError, match="weights must be those of a round where uploads are protected"):
+        fit([DPNoise(hidden_std=1.0), WeightAveraging()], rounds=4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DPNoise(hidden_std=-1.0), "hidden_std must be finite and at least 0, got -1.0"),
+        (lambda: DPSGD(clip=math.inf), "clip must be positive and finite, got inf"),
+        (lambda: DPSGD(noise_multiplier=-1.0), "noise_multiplier must be finite and at least 0, got -1.0"),
+        (lambda: PrivacyBudget(-1.0), "max_epsilon must be positive and finite, got -1.0"),
+        (lambda: PrivacyBudget(unit="row"), "unit must be one of client, sample, got 'row'"),  # type: ignore[arg-type]
+    ],
+)
+def test_values_out_of_range_are_refused_when_named(make: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()

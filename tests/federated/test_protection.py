@@ -1,0 +1,399 @@
+"""Protected rounds against the loop oracle with the same noise, across paths; without protection not a bit changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from graph_builders import random_clients
+from oracle import Client, bounded, dense_powers, run_round
+from torch import Tensor
+
+from gfl_lightning.checks import InputError
+from gfl_lightning.federated import dual, general
+from gfl_lightning.federated import guard as guard_module
+from gfl_lightning.federated.client_models import client_models
+from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.options import LocalTraining, Participation, Path, Server
+from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.federated.table import SampleTable
+from gfl_lightning.models.aggregator import APPNP, Identity, LearnablePolynomial
+from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.protection import Protection
+
+ROUNDS = 3
+SOME = Participation(train=0.5, share=0.4)
+UPLOADS = {"hidden_std": 0.2, "hidden_clip": 0.4, "jacobian_clip": 0.8}
+CASES: dict[str, dict[str, Any]] = {
+    "hn": {"hidden_std": 0.3},
+    "hn_gn": {"hidden_std": 0.3, "jacobian_std": 0.2},
+    "bounds": {"hidden_clip": 0.3, "jacobian_clip": 0.8},
+    "bounds of samples": {"hidden_clip": 0.3, "jacobian_clip": 0.8, "unit": "sample"},
+    "updates": {"update_clip": 0.1, "update_std": 0.05},
+    "everything of a client": {**UPLOADS, "jacobian_std": 0.1, "update_clip": 0.1, "update_std": 0.02},
+    "DP-SGD": {"step_clip": 0.3, "noise_multiplier": 0.5, "unit": "sample"},
+    "everything of a sample": {
+        **UPLOADS,
+        "jacobian_std": 0.1,
+        "step_clip": 0.3,
+        "noise_multiplier": 0.4,
+        "unit": "sample",
+    },
+}
+
+
+def build(
+    task: str, path: Path = "auto", protection: Protection | None = None, d: int = 6, **options: Any
+) -> Federation:
+    options = dict(options)
+    encoder = Encoder(d, 3, options.pop("hidden", (5,)), options.pop("activation", "relu"), options.pop("bias", False))
+    local = LocalTraining(0.3, 3, 2 if task != "dnc" else None, **options.pop("optimizer", {}))
+    options.setdefault("aggregator", APPNP(0.2, 4))
+    graph = random_clients(task, d=d)
+    if options.pop("weighted", False):
+        graph = replace(graph, weight=torch.linspace(0.1, 4, graph.num_samples, dtype=graph.x.dtype))
+    return Federation(
+        graph,
+        encoder,
+        local=local,
+        path=path,
+        seed=options.pop("seed", 5),
+        protection=protection,
+        **options,
+    )
+
+
+def trajectory(federation: Federation, rounds: int = ROUNDS) -> Weights:
+    state = federation.start()
+    for _ in range(rounds):
+        state, _ = federation.round(state)
+    return state.weights
+
+
+def oracle_trajectory(federation: Federation) -> Weights:
+    """The loop oracle, told the noise: E_j entry by entry where uploads may be old, so that they are known."""
+    graph, protection, seed = federation.graph, federation.protection, federation.seed
+    clients = [Client(graph, k, federation.encoder) for k in range(graph.num_clients)]
+    powers = dense_powers(graph, len(federation.aggregator.gamma) - 1)
+    if not federation.aggregator.learnable:
+        powers = torch.tensordot(federation.aggregator.gamma.to(powers), powers, 1)[None]
+    W, local = federation.start().weights, federation.local
+    for number in range(ROUNDS):
+        hidden = torch.randn(
+            graph.num_clients, 3, generator=generator(seed, Stream.HIDDEN_NOISE, number), dtype=powers.dtype
+        )
+
+        def protect(client: Client, t: int = number, noise: Tensor = hidden, W: Weights = W) -> None:
+            client.h, client.jacobian = shared(client, protection, W)
+            client.h = client.h + protection.hidden_std * noise[client.number]
+            if protection.jacobian_std > 0:
+                own = generator(seed, Stream.JACOBIAN_NOISE, t, client.number)
+                for name, part in client.jacobian.items():
+                    E = torch.randn(part.shape, generator=own, dtype=part.dtype)
+                    client.jacobian[name] = part + protection.jacobian_std * E
+
+        training = federation.schedule.who_trains(number).tolist()
+        update = generator(seed, Stream.UPDATE_NOISE, number)
+        spread = protection.update_std / math.sqrt(len(training))
+        W = run_round(
+            clients,
+            powers,
+            W,
+            federation.schedule.who_shares(number).tolist(),
+            training,
+            federation.schedule.batches_by_client(number),
+            local.lr,
+            compensated=federation.estimator == "compensated",
+            protect=protect,
+            update_clip=protection.update_clip,
+            update_noise={n: spread * torch.randn(w.shape, generator=update, dtype=w.dtype) for n, w in W.items()},
+            private_steps=private_steps(federation, W, number),
+            momentum=local.momentum,
+            weight_decay=local.weight_decay,
+            proximal=local.proximal,
+        )
+    return W
+
+
+def shared(client: Client, protection: Protection, W: Weights) -> tuple[Tensor, Weights]:
+    """A client's bounded ĥ and ∇ĥ: its mean bounded, or the mean of bounded samples."""
+    assert client.h is not None
+    assert client.jacobian is not None
+    if protection.unit == "client":
+        return bounded({"h": client.h}, protection.hidden_clip)["h"], bounded(client.jacobian, protection.jacobian_clip)
+    whole = client.shared_x
+    parts = []
+    for s in range(len(whole)):
+        client.shared_x = whole[s : s + 1]
+        client.share(W)
+        parts.append(
+            (bounded({"h": client.h}, protection.hidden_clip)["h"], bounded(client.jacobian, protection.jacobian_clip))
+        )
+    client.shared_x = whole
+    mean_h = torch.stack([h for h, _ in parts]).mean(0)
+    return mean_h, {name: torch.stack([J[name] for _, J in parts]).mean(0) for name in parts[0][1]}
+
+
+def private_steps(federation: Federation, W: Weights, t: int) -> dict[int, dict[str, Any]]:
+    """DP-SGD's options by client: expected batch, and the noise that the client's place gets in each step."""
+    protection, training = federation.protection, federation.schedule.training
+    if not protection.touches_steps:
+        return {}
+    clip, z = protection.step_clip, protection.noise_multiplier
+    draws = []
+    for step in range(federation.local.steps):
+        source = generator(federation.seed, Stream.STEP_NOISE, t, step)
+        draws.append({n: torch.randn(len(training), *w.shape, generator=source, dtype=w.dtype) for n, w in W.items()})
+    options = {}
+    for place, (client, count) in enumerate(zip(training.clients.tolist(), training.counts.tolist(), strict=True)):
+        b = min(count, federation.local.batch_size or count)
+        noise = [{name: z * clip / b * part[place] for name, part in draw.items()} for draw in draws]
+        options[client] = {"step_clip": clip, "expected_batch": b, "step_noise": noise}
+    return options
+
+
+def assert_close(ours: Weights, theirs: Weights, tolerance: float = 1e-9) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, weight in theirs.items():
+        assert float((ours[name] - weight).abs().max()) < tolerance, name
+
+
+def carries(path: str, protection: Protection) -> bool:
+    return not (path == "dual" and protection.touches_steps)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("path", ["dual", "primal", "general"])
+@pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
+def test_partial_rounds_follow_the_oracle(task: str, path: Path, case: str) -> None:
+    """Uploads that stand keep their noise, which is drawn entry by entry and known to the oracle."""
+    protection = Protection(**CASES[case])
+    if carries(path, protection):
+        federation = build(task, path, protection, participation=SOME)
+        assert_close(trajectory(federation), oracle_trajectory(federation))
+
+
+@pytest.mark.parametrize("case", [name for name, options in CASES.items() if not options.get("jacobian_std")])
+@pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
+def test_full_rounds_follow_the_oracle(task: str, case: str) -> None:
+    federation = build(task, "auto", Protection(**CASES[case]))
+    assert_close(trajectory(federation), oracle_trajectory(federation))
+
+
+@pytest.mark.parametrize("d", [6, 40])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
+def test_the_same_noise_on_every_path(task: str, case: str, d: int) -> None:
+    """With few features the noise is drawn in all of the space, with many only where the samples lie."""
+    protection = Protection(**CASES[case])
+    everywhere = [p for p in ("dual", "primal", "general") if carries(p, protection)]
+    for participation in (Participation(), Participation(train=0.5)):
+        first, *others = (trajectory(build(task, p, protection, d, participation=participation)) for p in everywhere)
+        for other in others:
+            assert_close(first, other)
+
+
+GENERAL: dict[str, dict[str, Any]] = {
+    "learnable": {"aggregator": LearnablePolynomial(0.2, 3)},
+    "deep": {"hidden": (5, 4), "activation": "tanh", "bias": True},
+    "momentum": {"optimizer": {"momentum": 0.7, "weight_decay": 0.1, "proximal": 0.3}},
+    "v1": {"estimator": "v1", "path": "general"},
+}
+
+
+@pytest.mark.parametrize("variant", GENERAL)
+@pytest.mark.parametrize("case", ["everything of a client", "everything of a sample"])
+def test_every_encoder_aggregator_and_optimizer_is_protected(variant: str, case: str) -> None:
+    options = {**GENERAL[variant]}
+    protection = {**CASES[case]}
+    if options.get("estimator") == "v1":
+        protection = {name: value for name, value in protection.items() if not name.startswith("jacobian")}
+    federation = build("snc", options.pop("path", "auto"), Protection(**protection), participation=SOME, **options)
+    assert_close(trajectory(federation), oracle_trajectory(federation))
+
+
+def test_noise_outside_of_the_samples_space_follows_the_optimizer() -> None:
+    """Momentum, decay and proximity act on all of the noise, also on what is only added to the average.
+
+    Drawn in the small basis or in all of the space the noise differs, so the laws are compared over many seeds; a
+    bound that nothing reaches makes the difference.
+    """
+    options = {"optimizer": {"momentum": 0.5, "weight_decay": 0.2, "proximal": 0.1}}
+    plain = trajectory(build("dnc", "general", None, 40, **options), 1)["W1"]
+    moments = []
+    for bound in (math.inf, 1e9):
+        federation = build("dnc", "general", Protection(jacobian_std=0.3, update_clip=bound), 40, **options)
+        assert federation.shield is not None
+        noise = []
+        for seed in range(150):
+            vars(federation)["shield"] = replace(federation.shield, seed=seed)
+            noise.append(trajectory(federation, 1)["W1"] - plain)
+        stacked = torch.stack(noise)
+        moments.append(float(stacked.square().mean()))
+        assert abs(float(stacked.mean())) < 5 * float(stacked.std()) / math.sqrt(stacked.numel())
+    assert moments[0] == pytest.approx(moments[1], rel=0.05)
+
+
+@pytest.mark.parametrize("path", ["primal", "general"])
+def test_weights_of_losses_are_bounded_with_the_gradients(path: Path) -> None:
+    """A sample of a rare class, however heavy, moves the sum by no more than the bound."""
+    federation = build("sc", path, Protection(**CASES["everything of a sample"]), participation=SOME, weighted=True)
+    assert_close(trajectory(federation), oracle_trajectory(federation))
+
+
+@pytest.mark.parametrize("task", ["dnc", "sc"])
+@pytest.mark.parametrize("path", ["dual", "primal", "general"])
+def test_no_bound_and_no_noise_change_not_a_bit(task: str, path: Path) -> None:
+    plain, inert = trajectory(build(task, path)), trajectory(build(task, path, Protection()))
+    assert all(torch.equal(plain[name], weight) for name, weight in inert.items())
+
+
+@pytest.mark.parametrize("path", ["dual", "primal", "general"])
+def test_bounds_that_nothing_reaches_leave_the_trajectory(path: Path) -> None:
+    loose = Protection(hidden_clip=1e6, jacobian_clip=1e6, update_clip=1e6)
+    assert_close(trajectory(build("snc", path, loose)), trajectory(build("snc", path)), 1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_option_has_an_effect(case: str) -> None:
+    """Each field of a case, left out alone, changes the result."""
+    options = CASES[case]
+    whole = trajectory(build("snc", "general", Protection(**options)))
+    for name in options.keys() - {"unit", "step_clip"}:
+        less = trajectory(build("snc", "general", Protection(**{n: v for n, v in options.items() if n != name})))
+        assert any(float((whole[n] - w).abs().max()) > 1e-5 for n, w in less.items()), name
+
+
+def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, case in (("dual", "everything of a client"), ("general", "everything of a sample")):
+        protection = Protection(**CASES[case])
+        whole = trajectory(build("snc", path, protection))
+        with monkeypatch.context() as patch:
+            patch.setattr(dual, "CHUNK_ENTRIES", 40)
+            patch.setattr(general, "CHUNK_BYTES", 4000)
+            patch.setattr(guard_module, "CHUNK_ENTRIES", 30)
+            assert_close(trajectory(build("snc", path, protection)), whole)
+
+
+@pytest.mark.parametrize("path", ["dual", "primal", "general"])
+def test_client_models_average_to_what_the_round_makes(path: Path) -> None:
+    """The clients' own models, noise included, where all of it is drawn before the steps."""
+    for protection in (Protection(jacobian_std=0.3), Protection(hidden_std=0.3, step_clip=0.2)):
+        if carries(path, protection):
+            federation = build("snc", path, protection)
+            state = federation.start()
+            models = client_models(federation, state)
+            after, _ = federation.round(state)
+            mean = {name: torch.tensordot(models.vote, W, 1) for name, W in models.weights.items()}
+            assert_close(mean, after.weights)
+
+
+def test_client_models_carry_all_of_the_noise_where_a_round_draws_less() -> None:
+    """The same on every path, and in directions that no client reads."""
+    plain = build("dnc", "dual", None, d=40)
+    exact = client_models(plain, plain.start()).weights["W1"]
+    found = []
+    for path in ("dual", "primal", "general"):
+        federation = build("dnc", path, Protection(jacobian_std=0.3), d=40)
+        found.append(client_models(federation, federation.start()).weights)
+        assert_close(found[0], found[-1])
+    x = plain.graph.x[plain.schedule.training.sample].flatten(0, 1)
+    unread = torch.eye(40, dtype=x.dtype) - torch.linalg.pinv(x) @ x
+    assert float(((found[0]["W1"] - exact) @ unread).flatten(1).norm(dim=1).min()) > 1e-2
+
+
+@pytest.mark.parametrize("update_clip", [math.inf, 0.05])
+def test_a_client_that_is_not_finite_counts_as_no_update_under_protection(update_clip: float) -> None:
+    """Votes must not depend on data: what is left out makes nobody else's vote larger. Here x·x overflows."""
+    graph = random_clients("dnc")
+    victim = int(graph.training_clients[0])
+    broken, still = graph.x.clone(), graph.x.clone()
+    broken[victim], still[victim] = 1e160, 0
+    found = []
+    for x in (broken, still):
+        federation = Federation(
+            replace(graph, x=x),
+            Encoder(6, 3, (5,)),
+            Identity(),
+            local=LocalTraining(0.3, 3),
+            path="dual",
+            protection=Protection(update_std=1e-15, update_clip=update_clip),
+        )
+        start = federation.start({"W1": torch.ones(5, 6), "W2": torch.linspace(-1, 1, 15).view(3, 5)})
+        after, report = federation.round(start)
+        assert report.skipped == int(x is broken)
+        found.append(after.weights)
+    assert_close(*found)
+
+
+def test_evaluation_uses_the_uploads_of_its_round_and_the_clients_own_representation() -> None:
+    federation = build("dnc", "auto", Protection(hidden_std=0.5))
+    state, report = federation.round(federation.start())
+    assert federation.metrics_of(state.weights, state.round) == report.metrics
+    A = federation.propagation.dense()
+    h = federation.encoder(state.weights, federation.graph.x)
+    noise = torch.randn(h.shape, generator=generator(5, Stream.HIDDEN_NOISE, 1), dtype=h.dtype)
+    expected = A @ (h + 0.5 * noise) - A.diagonal()[:, None] * 0.5 * noise
+    assert torch.allclose(federation.logits(state), expected)
+    assert torch.allclose(federation.logits_of(state.weights), A @ h)
+
+
+@pytest.mark.parametrize("unit", ["client", "sample"])
+def test_a_bounded_upload_that_is_not_finite_counts_as_none(unit: Any) -> None:
+    graph = random_clients("snc")
+    victim = int((graph.split != 0).nonzero()[0])
+    broken, still = graph.x.clone(), graph.x.clone()
+    broken[victim], still[victim] = math.inf, 0
+    protection = Protection(hidden_clip=0.3, jacobian_clip=0.5, unit=unit)
+    bounded_by = {}
+    for name, x in (("broken", broken), ("still", still)):
+        guard = guard_module.UploadGuard(protection, SampleTable.of(graph), Encoder(6, 3, (5,)), 0)
+        a = torch.relu(x[guard.table.shared] @ torch.ones(5, 6, dtype=x.dtype).T)
+        bounded_by[name] = guard.mean_h(a[:, :3], None)
+    assert bool(torch.stack(list(bounded_by.values())).isfinite().all())
+    owner = int(graph.client[victim])
+    if unit == "client":
+        assert bool((bounded_by["broken"][owner] == 0).all())
+    else:
+        assert torch.allclose(bounded_by["broken"], bounded_by["still"])
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {"jacobian_std": 0.1},
+        {"estimator": "v1"},
+        "jacobian_std must be 0 where the estimator is v1, as no Jacobian is shared",
+    ),
+    ({"jacobian_clip": 1.0}, {"estimator": "v1"}, "jacobian_clip must be infinite where the estimator is v1"),
+    ({"hidden_std": 0.1}, {"aggregator": Identity()}, "hidden_std must be 0 where the aggregator is the identity"),
+    (
+        {"hidden_clip": 0.1},
+        {"aggregator": Identity()},
+        "hidden_clip must be infinite where the aggregator is the identity",
+    ),
+    (
+        {"hidden_std": 0.1},
+        {"protocol": "gram"},
+        "protocol must be jacobian where uploads are protected, as the factors",
+    ),
+    ({"update_std": 0.1}, {"estimator": "exact"}, "estimator must be compensated or v1 where uploads are protected"),
+    ({"step_clip": 1.0}, {"path": "dual"}, "path must be primal or general where local steps are DP-SGD's, got 'dual'"),
+]
+
+
+@pytest.mark.parametrize(("protection", "options", "message"), REFUSED)
+def test_what_cannot_be_protected_is_refused(protection: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build("dnc", protection=Protection(**protection), **options)
+
+
+def test_server_weighting_and_optimizers_come_after_protection() -> None:
+    """FedAdam on protected uploads: post-processing, so the same noise enters."""
+    for server in (Server("samples"), Server("uniform", "adam", 0.1)):
+        paths = [
+            trajectory(build("snc", p, Protection(**CASES["updates"]), server=server)) for p in ("dual", "general")
+        ]
+        assert_close(*paths)

@@ -1,0 +1,131 @@
+"""What accounting is told of a federation, and noise through the messages of single clients."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from graph_builders import random_clients
+
+from gfl_lightning.checks import InputError
+from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.messages import FactorUpload, JacobianUpload, ModelUpload, RepresentationUpload
+from gfl_lightning.federated.neighbourhood import rows_of_others
+from gfl_lightning.federated.options import LocalTraining, Participation, Server
+from gfl_lightning.federated.protected_messages import protected
+from gfl_lightning.federated.release_facts import release_facts
+from gfl_lightning.models.aggregator import Identity, LearnablePolynomial
+from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.privacy.mixing import leverage
+from gfl_lightning.privacy.protection import Protection
+
+SMALL = Encoder(6, 3, (5,))
+
+
+def test_facts_of_a_federation() -> None:
+    graph = random_clients("sc")
+    federation = Federation(graph, SMALL, local=LocalTraining(0.3, 7, batch_size=2))
+    facts = release_facts(federation)
+    train = graph.counts(graph.split == 0)
+    assert facts.shared.tolist() == graph.counts(graph.shared).tolist()
+    assert facts.rate.tolist() == pytest.approx([min(1.0, 2 / int(n)) for n in train])
+    assert (facts.steps, facts.shares_hidden, facts.shares_jacobian, facts.everyone_shares) == (7, True, True, True)
+    rows = rows_of_others(federation.propagation, graph.training_clients)
+    assert torch.allclose(facts.leverage, leverage(rows))
+
+
+def test_what_is_not_uploaded_is_not_counted() -> None:
+    graph = random_clients("dnc")
+    assert not release_facts(Federation(graph, SMALL, Identity())).shares_hidden
+    assert not release_facts(Federation(graph, SMALL, estimator="v1")).shares_jacobian
+
+
+def test_more_hops_reveal_at_least_as_much() -> None:
+    graph = random_clients("dnc")
+    one, many = (release_facts(Federation(graph, SMALL, a)) for a in (None, LearnablePolynomial()))
+    assert bool((many.leverage >= one.leverage - 1e-9).all())
+
+
+def test_uploads_that_stand_are_no_longer_hidden_by_aggregation() -> None:
+    """A client that shares rarely is mixed with fresh noise of others again and again, which averages out."""
+    facts = release_facts(Federation(random_clients("dnc"), SMALL, participation=Participation(share=0.5)))
+    assert facts.leverage.tolist() == [1.0] * 10
+    assert not facts.everyone_shares
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_an_average_dilutes_by_everyones_noise_but_the_fellows(weighting: str) -> None:
+    graph = random_clients("snc")
+    federation = Federation(graph, SMALL, server=Server(weighting))  # type: ignore[arg-type]
+    facts, clients = release_facts(federation), graph.training_clients.tolist()
+    votes = dict(zip(clients, federation.votes.tolist(), strict=True))
+    for j in clients:
+        worst = max(votes[j] ** 2 / sum(v**2 for i, v in votes.items() if i != k) for k in clients if k != j)
+        assert float(facts.diluted[j]) == pytest.approx(worst)
+
+
+def test_few_training_clients_dilute_less() -> None:
+    graph = random_clients("dnc")
+    shares = [
+        float(release_facts(Federation(graph, SMALL, participation=Participation(train=n))).diluted.min())
+        for n in (1, 2, 3, 6)
+    ]
+    assert shares == pytest.approx([1.0, 1.0, 1 / 2, 1 / 5])
+
+
+def test_attendance_counts_every_client() -> None:
+    for participation in (Participation(), Participation(0.5, 0.4)):
+        federation = Federation(random_clients("dnc"), SMALL, participation=participation, seed=3)
+        trained, shared = federation.schedule.attendance(range(2, 9))
+        expected = torch.zeros(2, 10, dtype=torch.int64)
+        for t in range(2, 9):
+            expected[0, federation.schedule.who_trains(t)] += 1
+            expected[1, federation.schedule.who_shares(t)] += 1
+        assert torch.equal(torch.stack([trained, shared]), expected)
+        assert int(federation.schedule.attendance(range(0))[1].sum()) == 0
+
+
+def test_a_protected_upload_is_bounded_and_every_entry_gets_fresh_noise() -> None:
+    source = torch.Generator().manual_seed(0)
+    W = SMALL.initial_weights(source, torch.float64)
+    protection = Protection(
+        hidden_std=0.5, jacobian_std=0.2, update_std=0.1, hidden_clip=1.0, jacobian_clip=2.0, update_clip=0.3
+    )
+    J = {name: torch.randn(3, *w.shape, generator=source, dtype=torch.float64) for name, w in W.items()}
+    moved = {name: w + 1.0 for name, w in W.items()}
+    uploads = [
+        RepresentationUpload(0, torch.full((3,), 2.0, dtype=torch.float64)),
+        JacobianUpload(0, J),
+        ModelUpload(0, moved),
+    ]
+    for upload, bound, std in zip(uploads, (1.0, 2.0, 0.3), (0.5, 0.2, 0.1), strict=True):
+
+        def entries(message: object) -> torch.Tensor:
+            if isinstance(message, RepresentationUpload):
+                return message.h
+            assert isinstance(message, JacobianUpload | ModelUpload)
+            parts = (
+                message.jacobian
+                if isinstance(message, JacobianUpload)
+                else {n: w - W[n] for n, w in message.weights.items()}
+            )
+            return torch.cat([part.flatten() for part in parts.values()])
+
+        draws = torch.stack([entries(protected(upload, protection, W, source)) for _ in range(3000)])
+        exact = entries(upload)
+        clipped = exact * bound / exact.norm()
+        assert float((draws.mean(0) - clipped).abs().max()) < 5 * std / math.sqrt(3000)
+        covariance = (draws - clipped).T @ (draws - clipped) / 3000
+        assert float(
+            (covariance - std**2 * torch.eye(len(clipped), dtype=torch.float64)).abs().max()
+        ) < 6 * std**2 * math.sqrt(2 / 3000)
+
+
+def test_factors_cannot_be_protected() -> None:
+    upload = FactorUpload(0, torch.ones(5), torch.ones(5, dtype=torch.bool), torch.ones(6))
+    with pytest.raises(InputError, match="protocol must be jacobian where uploads are protected, got a FactorUpload"):
+        protected(upload, Protection(hidden_std=1.0), {}, torch.Generator())
+    assert protected(upload, Protection(), {}, torch.Generator()) is upload
+    with pytest.raises(InputError, match="unit must be client where a client's mean is bounded, got 'sample'"):
+        protected(upload, Protection(hidden_clip=1.0, unit="sample"), {}, torch.Generator())

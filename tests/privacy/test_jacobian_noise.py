@@ -1,0 +1,142 @@
+"""Noise drawn after aggregation has the moments of entry-wise noise, in everything that is ever read of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from gfl_lightning.privacy.jacobian_noise import JacobianNoise, JacobianNoiseSource, entrywise
+
+N, K, C, M, D = 6, 3, 2, 3, 7
+SHAPES = {"W1": (M, D), "W2": (C, M)}
+STD = 0.7
+DRAWS = 4_000
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rows(hops: int) -> Tensor:
+    R = normal(K, hops, N, seed=1)
+    R[torch.arange(K), :, torch.arange(K)] = 0
+    return R
+
+
+def samples(n: int = 1) -> Tensor:
+    """Own samples of the clients ``[K, n, D]``."""
+    return normal(K, n, D, seed=2)
+
+
+def source(hops: int = 1, n: int | None = 1) -> JacobianNoiseSource:
+    """A source that draws what is read of n samples each, or all of the noise."""
+    return JacobianNoiseSource.of(STD, rows(hops), SHAPES, C, None if n is None else samples(n))
+
+
+def from_entries(hops: int, seed: int) -> JacobianNoise:
+    """E_j for every client and every entry, mixed by R: the definition."""
+    return entrywise(rows(hops), SHAPES, C, STD, lambda j: torch.Generator().manual_seed(seed * N + j), list(range(N)))
+
+
+def close(found: Tensor, expected: Tensor, slack: float = 1.0) -> None:
+    """Covariances estimated from DRAWS draws: their standard error is about √2 of the scale over √DRAWS."""
+    scale = slack * float(expected.abs().max())
+    assert float((found - expected).abs().max()) < 6 * 2**0.5 * scale / DRAWS**0.5
+
+
+def covariance(samples: Tensor) -> Tensor:
+    return samples.flatten(1).T @ samples.flatten(1) / len(samples)
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_all_of_the_noise_has_its_joint_covariance_over_clients_and_hops(hops: int) -> None:
+    """Cov(G_kl, G_k'l') = σ² Σ_j R_klj R_k'l'j in every entry; different entries are independent."""
+    made, generator = source(hops, None), torch.Generator().manual_seed(0)
+    draws = [made.draw(generator) for _ in range(DRAWS)]
+    R = rows(hops).flatten(0, 1)
+    for entry in ((0, 0, 0), (1, 2, 3)):
+        close(covariance(torch.stack([d.first[(..., *entry)] for d in draws])), STD**2 * R @ R.T)
+    close(covariance(torch.stack([d.rest["W2"][..., 1, 0, 2] for d in draws])), STD**2 * R @ R.T)
+    across = torch.stack([torch.stack([d.first[0, 0, 0, 0, 0], d.first[0, 0, 1, 0, 0]]) for d in draws])
+    close(covariance(across), STD**2 * float(R[0] @ R[0]) * torch.eye(2, dtype=torch.float64))
+
+
+def seen(noise: JacobianNoise, x: Tensor) -> Tensor:
+    """What the clients read of their own samples, ``[K, L, c, n, m]``, for any number of hops."""
+    return torch.einsum("klomd,knd->klonm", noise.whole("W1"), x)
+
+
+def reacting(read: Tensor) -> Tensor:
+    """Coefficients ``[K, L, c]`` that depend on what was read, as those of local steps do."""
+    return 0.5 + torch.tanh(2 * read.mean((3, 4))) + 0.3 * read[..., 0, 0].square()
+
+
+@pytest.mark.parametrize(("hops", "n"), [(1, 1), (1, 2), (2, 1)])
+def test_reads_and_what_enters_the_average_have_the_law_of_entrywise_noise(hops: int, n: int) -> None:
+    """First and second moments of reads and average together, where the average reacts to the reads."""
+    made, x = source(hops, n), samples(n)
+    assert made.reads is not None
+    later = torch.Generator().manual_seed(1)
+    ours, theirs = [], []
+    for number in range(DRAWS):
+        noise = made.draw(torch.Generator().manual_seed(number))
+        read = seen(noise, x)
+        weight = reacting(read)
+        average = noise.mixed(weight) + made.unread(weight, None, torch.Generator().manual_seed(number), later)
+        ours.append(torch.cat([read[:, :, 0, 0, 1].flatten(), average[1]]))
+        entries = from_entries(hops, number + DRAWS)
+        read = seen(entries, x)
+        theirs.append(torch.cat([read[:, :, 0, 0, 1].flatten(), entries.mixed(reacting(read))[1]]))
+    a, b = torch.stack(ours), torch.stack(theirs)
+    scale = float(b.std(0).max())
+    assert float((a.mean(0) - b.mean(0)).abs().max()) < 6 * scale * 2**0.5 / DRAWS**0.5
+    close(covariance(a), covariance(b), slack=2.0)
+
+
+def test_for_fixed_coefficients_the_average_is_white() -> None:
+    """Σ b_k G_k with b known beforehand has the covariance Σ_o b_oᵀ Σ b_o times the identity, reads or no reads."""
+    made, weight, later = source(), normal(K, 1, C, seed=5), torch.Generator().manual_seed(1)
+    R = rows(1)[:, 0]
+    average = []
+    for number in range(DRAWS):
+        noise = made.draw(torch.Generator().manual_seed(number))
+        unread = made.unread(weight, None, torch.Generator().manual_seed(number), later)
+        average.append((noise.mixed(weight) + unread)[1])
+    variance = STD**2 * float((R.T @ weight[:, 0]).square().sum())
+    close(covariance(torch.stack(average)), variance * torch.eye(D, dtype=torch.float64))
+
+
+def test_reads_are_inner_products_of_one_draw() -> None:
+    drawn, x = source(n=2).draw(torch.Generator().manual_seed(0)), samples(2)
+    assert torch.allclose(drawn.on(x), seen(drawn, x)[:, 0])
+    weight = normal(K, 1, C, seed=7)
+    assert torch.allclose(drawn.mixed(weight), torch.einsum("klo,klomd->md", weight, drawn.whole("W1")))
+    some = torch.tensor([2, 0])
+    assert torch.allclose(drawn.take(some).on(x[some]), drawn.on(x)[some])
+
+
+def test_places_choose_clients() -> None:
+    made, some, weight = source(), torch.tensor([2, 0]), normal(2, 1, C, seed=7)
+    spread = torch.zeros(K, 1, C, dtype=torch.float64).index_copy_(0, some, weight)
+    found, expected = (
+        made.unread(w, places, torch.Generator().manual_seed(0), torch.Generator().manual_seed(1))
+        for w, places in ((weight, some), (spread, None))
+    )
+    assert torch.allclose(found, expected)
+
+
+def test_clients_with_the_same_samples_and_neighbours_are_no_trouble() -> None:
+    """M is singular then; reads of twins are equal, and nothing overflows."""
+    R, x = rows(1), samples()
+    R[1], x[1] = R[2], x[2]
+    made = JacobianNoiseSource.of(STD, R, SHAPES, C, x)
+    noise = made.draw(torch.Generator().manual_seed(0))
+    assert torch.allclose(noise.on(x)[1], noise.on(x)[2], atol=1e-6)
+    later = (torch.Generator().manual_seed(0), torch.Generator().manual_seed(1))
+    assert float(made.unread(normal(K, 1, C, seed=5), None, *later).abs().max()) < 100
+
+
+def test_many_reads_are_drawn_as_everything() -> None:
+    assert source(n=3).reads is None
+    assert source(n=2).reads is not None

@@ -1,0 +1,184 @@
+"""What is released, how it adds up by client, and what the sum is worth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from gfl_lightning.checks import InputError
+from gfl_lightning.privacy.accounting import SampledSteps, Spending, epsilon_of
+from gfl_lightning.privacy.gaussian import gaussian_epsilon
+from gfl_lightning.privacy.ledger import Ledger, calibrated
+from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.releases import Facts, Guarantee, releases
+from gfl_lightning.privacy.report import privacy_report
+
+N = 4
+ONES = torch.ones(N, dtype=torch.int64)
+FACTS = Facts(
+    shares_hidden=True,
+    shares_jacobian=True,
+    shared=torch.tensor([1, 2, 5, 10]),
+    rate=torch.tensor([0.0, 0.2, 0.2, 0.1], dtype=torch.float64),
+    steps=10,
+    leverage=torch.full((N,), 0.25, dtype=torch.float64),
+    diluted=torch.full((N,), 0.5, dtype=torch.float64),
+    everyone_shares=True,
+)
+BOUNDS: dict[str, Any] = {"hidden_clip": 1.0, "jacobian_clip": 2.0, "update_clip": 0.5}
+WHOLE = Protection(**BOUNDS, hidden_std=4.0, jacobian_std=5.0, update_std=3.0)
+SGD = Protection(step_clip=1.0, noise_multiplier=1.5, unit="sample", hidden_clip=1.0, hidden_std=0.5)
+V1 = replace(FACTS, shares_jacobian=False)
+
+
+def spent(protection: Protection, guarantee: Guarantee, facts: Facts = FACTS, rounds: int = 5) -> tuple[float, float]:
+    made = releases(protection, guarantee, facts)
+    ledger = Ledger.empty(N)
+    for _ in range(rounds):
+        ledger = ledger.after(made, ONES, ONES)
+    return ledger.epsilon(made, guarantee)
+
+
+def test_a_clients_releases_compose_as_one_gaussian() -> None:
+    """5 rounds of ĥ, ∇ĥ and W, and one more ĥ to evaluate; any other data set is at twice the bound."""
+    hidden, jacobian, update = (2 * 1.0 / 4.0) ** 2, (2 * 2.0 / 5.0) ** 2, (2 * 0.5 / 3.0) ** 2
+    server, fellow = spent(WHOLE, Guarantee())
+    assert server == pytest.approx(gaussian_epsilon(math.sqrt(6 * hidden + 5 * jacobian + 5 * update), 1e-5))
+    mixed = 0.25 * (6 * hidden + 5 * jacobian) + 0.5 * 5 * update
+    assert fellow == pytest.approx(gaussian_epsilon(math.sqrt(mixed), 1e-5))
+
+
+def test_against_nothing_the_sensitivity_is_half_of_that_against_anything() -> None:
+    twice = replace(WHOLE, hidden_std=8.0, jacobian_std=10.0, update_std=6.0)
+    assert spent(WHOLE, Guarantee(neighbours="zero_out")) == pytest.approx(spent(twice, Guarantee()))
+
+
+def test_a_sample_hides_among_the_others_of_its_mean_but_not_in_the_update() -> None:
+    """The client with one sample counts: its mean is that sample. The update may change to any other all the same."""
+    made = releases(replace(WHOLE, unit="sample"), Guarantee(neighbours="zero_out"), FACTS)
+    assert made.hidden.tolist() == pytest.approx([(1.0 / n / 4.0) ** 2 for n in (1, 2, 5, 10)])
+    assert made.jacobian.tolist() == pytest.approx([(2.0 / n / 5.0) ** 2 for n in (1, 2, 5, 10)])
+    assert made.model.tolist() == pytest.approx([(2 * 0.5 / 3.0) ** 2] * 4)
+
+
+def test_local_steps_are_accounted_by_their_rate_only_against_nothing() -> None:
+    sampled = spent(SGD, Guarantee(neighbours="zero_out"), V1)
+    expected = Spending(6 * (1.0 / 0.5) ** 2, (SampledSteps(1.5, 0.2, 50),))
+    assert sampled[0] == pytest.approx(epsilon_of(expected, 1e-5))
+    whole = spent(SGD, Guarantee(neighbours="replace"), V1)
+    assert whole[0] == pytest.approx(gaussian_epsilon(math.sqrt(6 * 4**2 + 50 * (2 / 1.5) ** 2), 1e-5))
+
+
+def test_only_who_takes_part_pays() -> None:
+    made = releases(WHOLE, Guarantee(), FACTS)
+    ledger = Ledger.empty(N).after(made, torch.tensor([0, 3, 0, 0]), torch.tensor([1, 0, 2, 0]), rounds=3)
+    hidden, jacobian, update = made.hidden[0], made.jacobian[0], made.model[0]
+    expected = torch.stack([hidden + jacobian, 3 * update, 2 * (hidden + jacobian), 0 * update])
+    assert torch.allclose(ledger.server, expected)
+    assert ledger.rounds == 3
+
+
+def test_old_uploads_are_evaluated_once_more() -> None:
+    made = releases(WHOLE, Guarantee(), replace(FACTS, everyone_shares=False))
+    ledger = Ledger.empty(N).after(made, ONES, ONES)
+    fresh = releases(WHOLE, Guarantee(), FACTS)
+    assert (
+        ledger.epsilon(made, Guarantee())[0] > Ledger.empty(N).after(fresh, ONES, ONES).epsilon(fresh, Guarantee())[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "gaps"),
+    [
+        (
+            {"hidden_std": 1.0},
+            FACTS,
+            ("ĥ_j (no bound)", "∇ĥ_j (neither bound nor noise)", "W_k (neither bound nor noise)"),
+        ),
+        ({"hidden_clip": 1.0}, V1, ("ĥ_j (no noise)", "W_k (neither bound nor noise)")),
+        ({**BOUNDS, "hidden_std": 1.0, "update_std": 1.0}, FACTS, ("∇ĥ_j (no noise)",)),
+        (
+            {"hidden_clip": 1.0, "hidden_std": 1.0, "step_clip": 1.0, "noise_multiplier": 1.0},
+            V1,
+            ("W_k (neither bound nor noise; DP-SGD protects samples, not clients)",),
+        ),
+        ({"step_clip": 1.0, "unit": "sample"}, replace(V1, shares_hidden=False), ("W_k (neither bound nor noise)",)),
+    ],
+)
+def test_one_unprotected_release_is_no_guarantee_and_is_named(
+    options: dict[str, Any], facts: Facts, gaps: tuple[str, ...]
+) -> None:
+    protection = Protection(**options)
+    made = releases(protection, Guarantee(), facts)
+    assert made.gaps == gaps
+    ledger = Ledger.empty(N).after(made, ONES, ONES)
+    assert ledger.epsilon(made, Guarantee()) == (math.inf, math.inf)
+    sentence = privacy_report(ledger, made, protection, Guarantee()).sentence()
+    assert sentence == f"no guarantee: ε = ∞, unprotected: {', '.join(gaps)}"
+
+
+def test_a_gap_is_never_closed_again() -> None:
+    open_made, closed = (releases(p, Guarantee(), FACTS) for p in (Protection(hidden_std=1.0), WHOLE))
+    ledger = Ledger.empty(N).after(open_made, ONES, ONES).after(closed, ONES, ONES)
+    assert ledger.epsilon(closed, Guarantee())[0] == math.inf
+    assert "first 7 rounds" in Ledger.empty(N).unprotected_before(7).gaps[0]
+
+
+def test_saved_and_loaded_it_is_the_same() -> None:
+    for protection, facts in ((WHOLE, FACTS), (SGD, V1)):
+        made = releases(protection, Guarantee(neighbours="zero_out"), facts)
+        ledger = Ledger.empty(N).after(made, ONES, ONES)
+        again = Ledger.from_state(ledger.state_dict())
+        assert again.after(made, ONES, ONES).epsilon(made, Guarantee()) == ledger.after(made, ONES, ONES).epsilon(
+            made, Guarantee()
+        )
+        assert again.rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("protection", "facts"),
+    [
+        (Protection(**BOUNDS), FACTS),
+        (replace(WHOLE, unit="sample"), FACTS),
+        (replace(SGD, hidden_std=0.0, noise_multiplier=0.0), V1),
+    ],
+)
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+@pytest.mark.parametrize("neighbours", ["replace", "zero_out"])
+def test_calibration_spends_the_budget_and_no_more(
+    protection: Protection, facts: Facts, epsilon: float, neighbours: Any
+) -> None:
+    guarantee = Guarantee(max_epsilon=epsilon, calibrate=True, neighbours=neighbours)
+    noisy = calibrated(protection, guarantee, facts, 5 * ONES, 5 * ONES, 5)
+    server, _ = spent(noisy, guarantee, facts)
+    assert 0.99 * epsilon < server <= epsilon
+
+
+def test_stated_noise_says_the_proportions() -> None:
+    guarantee = Guarantee(max_epsilon=2.0, calibrate=True)
+    noisy = calibrated(WHOLE, guarantee, FACTS, 5 * ONES, 5 * ONES, 5)
+    assert noisy.hidden_std / noisy.update_std == pytest.approx(4 / 3)
+    assert noisy.jacobian_std / noisy.update_std == pytest.approx(5 / 3)
+
+
+def test_calibration_needs_a_bound_on_everything() -> None:
+    with pytest.raises(InputError, match=r"calibrate must find a bound .*, got W_k \(neither bound nor noise\)"):
+        calibrated(Protection(hidden_clip=1.0, jacobian_clip=1.0), Guarantee(max_epsilon=1.0), FACTS, ONES, ONES, 1)
+
+
+def test_the_report_says_what_it_is_about() -> None:
+    made = releases(WHOLE, Guarantee(), FACTS)
+    report = privacy_report(Ledger.empty(N).after(made, ONES, ONES), made, WHOLE, Guarantee())
+    assert report.sentence().startswith(
+        f"ε = {report.epsilon:.4g} against the server, {report.epsilon_fellow:.4g} against"
+    )
+    assert report.scope() == (
+        "unit: one client's whole data set, replaced by any other; "
+        "composed: W_k + ĥ_j + ∇ĥ_j in 1 rounds, by every client that takes part"
+    )
+    assert report.accountant == "exact"
+    assert report.protection == {**BOUNDS, "hidden_std": 4.0, "jacobian_std": 5.0, "update_std": 3.0, "unit": "client"}
