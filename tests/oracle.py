@@ -39,6 +39,7 @@ class Client:
         self.shared_x = graph.x[mine & graph.shared]
         train = mine & graph.mask(Split.TRAIN)
         self.x, self.y = graph.x[train], graph.y[train]
+        self.weight = torch.ones_like(self.x[:, 0]) if graph.weight is None else graph.weight[train]
         self.h: Tensor | None = None
         self.jacobian: Weights | None = None
 
@@ -72,7 +73,7 @@ class Client:
         Wk = {name: w.clone() for name, w in W.items()}
         velocity = {name: torch.zeros_like(w) for name, w in W.items()}
         for step, batch in enumerate(batches):
-            x, y = self.x[batch], self.y[batch]
+            x, y, weight = self.x[batch], self.y[batch], self.weight[batch]
             size = len(x) if expected_batch is None else expected_batch
             gamma = Wk.get("gamma", torch.ones(1, dtype=x.dtype))
             g = {name: torch.zeros_like(w) for name, w in W.items()}
@@ -81,7 +82,7 @@ class Client:
                 h = self.encoder(leaves, x[s])
                 hop = own[:, None] * h.detach() + C
                 y_hat = torch.softmax(gamma @ hop, 0)
-                r = y_hat - F.one_hot(y[s], len(y_hat)).to(y_hat)
+                r = weight[s] * (y_hat - F.one_hot(y[s], len(y_hat)).to(y_hat))
                 pulled = torch.autograd.grad((gamma @ own) * h @ r, list(leaves.values()))
                 alone = dict(zip(leaves, pulled, strict=True))
                 if grad_C is not None:

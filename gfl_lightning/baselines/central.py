@@ -51,6 +51,7 @@ class CentralSamples:
         client: owner of each sample ``[N]``.
         train: the training samples ``[K]``.
         label: their classes ``[K]``.
+        weight: of their losses ``[K]``; ``None`` means 1.
         evaluator: of logits by sample.
     """
 
@@ -59,6 +60,7 @@ class CentralSamples:
     client: Tensor
     train: Tensor
     label: Tensor
+    weight: Tensor | None
     evaluator: Evaluator
 
     @classmethod
@@ -79,7 +81,8 @@ class CentralSamples:
         )
         train = TrainingSet.of(graph).sample.flatten()
         x = graph.x[graph.client.argsort()]
-        return cls(x, net.edges(graph), graph.client, train, graph.y[train], Evaluator(graph))
+        weight = None if graph.weight is None else graph.weight[train]
+        return cls(x, net.edges(graph), graph.client, train, graph.y[train], weight, Evaluator(graph))
 
     def logits(self, net: GraphNet) -> Tensor:
         """Logits by sample ``[N, c]``."""
@@ -88,7 +91,10 @@ class CentralSamples:
     def look(self, net: GraphNet) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One pass forth and back: logits by sample, and the gradient of the mean training loss by parameter."""
         logits = self.logits(net)
-        loss = F.cross_entropy(logits[self.train], self.label)
+        if self.weight is None:
+            loss = F.cross_entropy(logits[self.train], self.label)
+        else:
+            loss = (self.weight * F.cross_entropy(logits[self.train], self.label, reduction="none")).mean()
         return logits.detach(), torch.autograd.grad(loss, list(net.parameters()))
 
 

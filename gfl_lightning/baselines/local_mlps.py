@@ -78,6 +78,7 @@ class LocalSamples:
         """Mean cross-entropy over each client's validation samples ``[N]``; nan where it has none."""
         rows = self.graph.mask(Split.VAL)
         loss = F.cross_entropy(logits[rows], self.graph.y[rows], reduction="none")
+        loss = loss if self.graph.weight is None else loss * self.graph.weight[rows]
         total = loss.new_zeros(self.graph.num_clients).index_add_(0, self.graph.client[rows], loss)
         return total / self.graph.counts(rows)
 

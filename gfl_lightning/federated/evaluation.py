@@ -17,7 +17,7 @@ SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 
 @dataclass(frozen=True)
 class Metrics:
-    """Cross-entropy and accuracy on one split.
+    """Cross-entropy, weighted where the graph's samples are, and accuracy on one split.
 
     ``loss`` and ``accuracy`` are means over samples. ``client_loss`` and ``client_accuracy`` are means over
     clients: a client whose samples in the split have one label (DNC, SNC) is right if the mean of their logits
@@ -45,6 +45,10 @@ class Evaluator:
         return self.graph.y[self._rows]
 
     @cached_property
+    def _weight(self) -> Tensor | None:
+        return None if self.graph.weight is None else self.graph.weight[self._rows]
+
+    @cached_property
     def _in_split(self) -> Segments:
         return Segments.of(self.graph.split[self._rows], self.graph.x.dtype)
 
@@ -63,6 +67,7 @@ class Evaluator:
         """Metrics by split name (train, val, test) from logits of all samples ``[S, c]``."""
         logits = logits if len(self._rows) == len(logits) else logits[self._rows]
         loss = F.cross_entropy(logits, self._label, reduction="none")
+        loss = loss if self._weight is None else loss * self._weight
         right = logits.argmax(1).eq(self._label)
         per_sample = torch.stack([loss, right.to(loss.dtype)])
         found = self._in_split.means(per_sample)

@@ -120,7 +120,9 @@ class GeneralPath:
             elif guard is None:
                 gradient = vmap(self._gradient)(Wk, x, target, weight, own, C, grad_C)
             else:
-                gradient = vmap(partial(self._bounded_gradient, guard))(Wk, x, target, weight, own, C, grad_C)
+                loss_weight = torch.ones_like(weight) if training.weight is None else training.weight
+                bounded = vmap(partial(self._bounded_gradient, guard))
+                gradient = bounded(Wk, x, target, weight, loss_weight, own, C, grad_C)
                 for name, noise_of_step in guard.noise(step, problem.weights).items():
                     gradient[name] = gradient[name] + noise_of_step
             for name, W in Wk.items():
@@ -137,13 +139,14 @@ class GeneralPath:
         x: Tensor,
         target: Tensor,
         weight: Tensor,
+        loss_weight: Tensor,
         own: Tensor,
         C: Tensor,
         grad_C: Weights,
     ) -> Weights:
         """One client's Σ_s weight_s min(1, C/‖g_s‖) g_s, every g_s formed."""
         alone = vmap(self._gradient, in_dims=(None, 0, 0, 0, None, None, None))
-        each = alone(W, x[:, None], target[:, None], torch.ones_like(weight)[:, None], own, C, grad_C)
+        each = alone(W, x[:, None], target[:, None], loss_weight[:, None], own, C, grad_C)
         squared = [g.flatten(1).square().sum(1) for name, g in each.items() if name != PULL]
         counted = weight * guard.scale(torch.stack(squared).sum(0).sqrt())
         return {name: weighted_sum(counted, g) for name, g in each.items()}

@@ -64,7 +64,7 @@ class PrimalPath:
                 x, target = x_all[clients, place], training.target[clients, place]
             z = x @ W1k.mT
             own_a = torch.relu(z) * own
-            r = residual(torch.baddbmm(C, own_a, W2k.mT), target, weight if guard is None else None)
+            r = residual(torch.baddbmm(C, own_a, W2k.mT), target, weight if guard is None else training.weight)
             delta = torch.ops.aten.threshold_backward(r @ W2k, z, 0) * own
             if guard is not None:
                 counted = (weight * guard.scale(gradient_norms(x, delta, r, own_a + A, first, second)))[..., None]

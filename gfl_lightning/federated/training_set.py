@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class TrainingSet:
         sample: rows of the sample table ``[K, n]``; places past n_k repeat a sample of the client.
         present: which places hold a sample ``[K, n]``.
         target: their labels as 0/1 vectors ``[K, n, c]``.
+        weight: weight of their losses ``[K, n]``; ``None`` means 1.
     """
 
     clients: Tensor
@@ -31,28 +32,30 @@ class TrainingSet:
     sample: Tensor
     present: Tensor
     target: Tensor
+    weight: Tensor | None = None
 
     @classmethod
     def of(cls, graph: ClientGraph) -> TrainingSet:
         """The training samples of a graph, by client."""
         rows = graph.mask(Split.TRAIN).nonzero().flatten()
         require(len(rows) > 0, "graph", "have at least one training sample", graph)
-        missing = torch.bincount(graph.y[rows], minlength=graph.num_classes) == 0
         require(
-            not bool(missing.any()),
+            not len(graph.untrained_classes),
             "graph",
             "have a training sample of every class",
-            f"none of class {missing.nonzero().flatten().tolist()}",
+            f"none of class {graph.untrained_classes.tolist()}",
         )
         ragged = Ragged.of(graph.client[rows])
         sample = rows[ragged.place]
         target = F.one_hot(graph.y[sample], graph.num_classes).to(graph.x.dtype)
-        return cls(ragged.clients, ragged.counts, sample, ragged.present, target)
+        weight = None if graph.weight is None else graph.weight[sample]
+        return cls(ragged.clients, ragged.counts, sample, ragged.present, target, weight)
 
     def take(self, chosen: Tensor) -> TrainingSet:
         """The training set of some of the clients, given by their places in ``clients``."""
         columns = (self.clients, self.counts, self.sample, self.present, self.target)
-        return TrainingSet(*(column[chosen] for column in columns))
+        weight = None if self.weight is None else self.weight[chosen]
+        return replace(TrainingSet(*(column[chosen] for column in columns)), weight=weight)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -62,21 +65,24 @@ class TrainingSet:
 class Batches:
     """The samples of each local step: ``place [I, K, b]`` among a client's own, with ``weight [I, K, b]``.
 
-    The weights of a batch sum to 1; places beyond a short batch have weight 0. ``place`` is ``None`` where every
-    step uses all samples, and then ``weight`` is ``[1, K, n]``.
+    The weights of a batch sum to 1, unless ``weighted`` multiplies each by that of its sample's loss; places beyond a
+    short batch have weight 0. ``place`` is ``None`` where every step uses all samples, and then ``weight`` is
+    ``[1, K, n]``.
     """
 
     place: Tensor | None
     weight: Tensor
+    weighted: bool = False
 
     def take(self, chosen: Tensor) -> Batches:
         """The batches of some of the clients."""
-        return Batches(None if self.place is None else self.place[:, chosen], self.weight[:, chosen])
+        place = None if self.place is None else self.place[:, chosen]
+        return Batches(place, self.weight[:, chosen], self.weighted)
 
     def step_weight(self, step: int, n: int) -> Tensor | None:
-        """Weight of each of a client's n samples in a local step, ``[K, n]``; ``None`` where n = 1, so that it is 1."""
+        """Weight of each of a client's n samples in a local step, ``[K, n]``; ``None`` where it is 1 as n = 1."""
         if self.place is None:
-            return self.weight[0] if n > 1 else None
+            return self.weight[0] if n > 1 or self.weighted else None
         whole = self.weight.new_zeros(*self.weight.shape[1:-1], n)
         return whole.scatter_add_(1, self.place[step], self.weight[step])
 
@@ -88,8 +94,20 @@ def draw_batches(
 
     A client passes through its samples in a random order, ⌈n_k / b⌉ batches a pass, the last one possibly short;
     each pass has an order of its own. Passes go on from round to round. A batch size of at least n_k, or
-    ``None``, means all samples.
+    ``None``, means all samples. A step minimises the mean over its batch of the weighted losses.
     """
+    drawn = _draw(training, batch_size, steps, first_step, seed, dtype)
+    if training.weight is None:
+        return drawn
+    own = training.weight.to(dtype).expand(len(drawn.weight), -1, -1)
+    weight = drawn.weight * (own if drawn.place is None else own.gather(2, drawn.place))
+    return Batches(drawn.place, weight, weighted=True)
+
+
+def _draw(
+    training: TrainingSet, batch_size: int | None, steps: int, first_step: int, seed: int, dtype: torch.dtype
+) -> Batches:
+    """The same without the weights of samples' losses."""
     n = training.sample.shape[1]
     if batch_size is None or batch_size >= n:
         return Batches(None, (training.present.to(dtype) / training.counts[:, None])[None])
@@ -111,10 +129,11 @@ def poisson_batches(
     """Batches that hold each of a client's samples with probability b/n_k, all draws independent, for one round.
 
     Their weights are 1/b each, so that they sum to 1 only on average: DP-SGD must not reveal how large a batch is.
+    Weights of losses are not among them: they belong to the gradients that are bounded.
     """
     n = training.sample.shape[1]
     if batch_size is None or batch_size >= n:
-        return draw_batches(training, None, steps, 0, seed, dtype)
+        return _draw(training, None, steps, 0, seed, dtype)
     expected = training.counts.clamp_max(batch_size).to(dtype)
     chance = torch.rand(steps, *training.sample.shape, generator=generator(seed, Stream.POISSON_BATCHES, round_number))
     drawn = (chance.to(expected) < (expected / training.counts)[:, None]) & training.present

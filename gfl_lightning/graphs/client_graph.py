@@ -39,6 +39,7 @@ class ClientGraph:
         edge_index: both directions of every edge ``[2, edges]``, no self-loop, no duplicate.
         num_classes: number of classes c.
         edge_weight: positive weight per column of ``edge_index``, equal in both directions; ``None`` means 1.
+        weight: positive weight of each sample's loss ``[samples]``; ``None`` means 1.
     """
 
     x: Tensor
@@ -49,6 +50,7 @@ class ClientGraph:
     edge_index: Tensor
     num_classes: int
     edge_weight: Tensor | None = None
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         _check_samples(self)
@@ -66,6 +68,7 @@ class ClientGraph:
         edge_index: Tensor,
         num_classes: int,
         edge_weight: Tensor | None = None,
+        weight: Tensor | None = None,
     ) -> ClientGraph:
         """Build from any edge list: self-loops go, directions are completed, repeated edges become one.
 
@@ -88,7 +91,7 @@ class ClientGraph:
         ascending = edge_index.sort(dim=0).values
         edge_index, edge_weight = coalesce(ascending, edge_weight, num_clients, reduce="mean")
         edge_index, edge_weight = to_undirected(edge_index, edge_weight, num_clients)
-        return cls(x, y, client, split, shared, edge_index, num_classes, edge_weight)
+        return cls(x, y, client, split, shared, edge_index, num_classes, edge_weight, weight)
 
     @classmethod
     def from_data(cls, data: Data) -> ClientGraph:
@@ -127,6 +130,7 @@ class ClientGraph:
             edge_index=data.edge_index,
             num_classes=int(data.y.max()) + 1 if num_classes is None else num_classes,
             edge_weight=data.get("edge_weight"),
+            weight=data.get("sample_weight"),
         )
 
     def to_data(self) -> Data:
@@ -136,6 +140,8 @@ class ClientGraph:
         data.num_classes = self.num_classes
         if self.edge_weight is not None:
             data.edge_weight = self.edge_weight
+        if self.weight is not None:
+            data.sample_weight = self.weight
         data.train_mask, data.val_mask, data.test_mask = (
             self.mask(part) for part in (Split.TRAIN, Split.VAL, Split.TEST)
         )
@@ -144,8 +150,9 @@ class ClientGraph:
     def to(self, target: torch.device | torch.dtype | str) -> ClientGraph:
         """Move to a device, or convert features and weights to a floating-point type."""
         if isinstance(target, torch.dtype):
-            weight = None if self.edge_weight is None else self.edge_weight.to(target)
-            return replace(self, x=self.x.to(target), edge_weight=weight)
+            edge_weight = None if self.edge_weight is None else self.edge_weight.to(target)
+            weight = None if self.weight is None else self.weight.to(target)
+            return replace(self, x=self.x.to(target), edge_weight=edge_weight, weight=weight)
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
         moved: dict[str, Any] = {k: v.to(target) for k, v in columns.items() if isinstance(v, Tensor)}
         return replace(self, **moved)
@@ -174,6 +181,12 @@ class ClientGraph:
     def training_clients(self) -> Tensor:
         """The clients that own a training sample, ascending."""
         return torch.unique(self.client[self.mask(Split.TRAIN)])
+
+    @cached_property
+    def untrained_classes(self) -> Tensor:
+        """The classes without a training sample, ascending."""
+        counts = torch.bincount(self.y[self.mask(Split.TRAIN)], minlength=self.num_classes)
+        return (counts == 0).nonzero().flatten()
 
     def mask(self, part: Split) -> Tensor:
         """Which samples belong to a split ``[samples]``."""
@@ -253,6 +266,14 @@ def _check_samples(graph: ClientGraph) -> None:
         f"lie in 0..{graph.num_classes - 1} (-1 only where split is NONE)",
         torch.unique(y[wrong]).tolist(),
     )
+    weight = graph.weight
+    if weight is not None:
+        fits = weight.shape == y.shape and weight.is_floating_point()
+        require(
+            fits, "weight", f"be floating point with one entry per sample ({len(y)})", (weight.dtype, _shape(weight))
+        )
+        bad = ~(torch.isfinite(weight) & (weight > 0))
+        require(not bool(bad.any()), "weight", "be positive and finite", weight[bad][:3].tolist())
 
 
 def _check_edge_range(edge_index: Tensor, num_clients: int) -> None:

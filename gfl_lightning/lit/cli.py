@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +19,14 @@ from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.federated.federation import DivergedError
+from gfl_lightning.federated.training_set import TrainingSet
 from gfl_lightning.lit.central import Central
+from gfl_lightning.lit.client_report import write_report
+from gfl_lightning.lit.client_tables import ClientTables, TableWarning
 from gfl_lightning.lit.data import DNC, ClientGraphData
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
+from gfl_lightning.lit.predictions import prediction_table, require_ending, write_table
 from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
@@ -64,6 +68,15 @@ class RoundsCLI(LightningCLI):
         for name in ("num_features", "num_classes", "num_clients"):
             parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
 
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **options: Any) -> LightningArgumentParser:
+        """The parser of a command; `predict` may be told where to write."""
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **options)
+        if subcommand == "predict":
+            text = "File of the predictions, .csv or .parquet (default: predictions.csv in the run's folder)."
+            parser.add_argument("--output", type=str | None, default=None, help=text)
+            self._subcommand_method_arguments[subcommand].append("output")
+        return parser
+
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Parse the command line."""
         self.config = parser.parse_args(with_defaults(sys.argv[1:]))
@@ -73,6 +86,16 @@ class RoundsCLI(LightningCLI):
         self._checkpoint = self._read_checkpoint()
         if not any(a.split("=")[0].split(".")[0] in ("-c", "--config", "--model") for a in sys.argv[1:]):
             super()._parse_ckpt_path()
+        self._read_tables_as_the_checkpoint()
+
+    def _read_tables_as_the_checkpoint(self) -> None:
+        """Give tables the classes and features of the checkpoint's model."""
+        command = self.config.subcommand
+        data = self.config[command].get("data")
+        if self._checkpoint is None or data is None or not data.class_path.endswith(f".{ClientTables.__name__}"):
+            return
+        if ClientTables.__qualname__ in self._checkpoint and data.init_args.get("encoding") is None:
+            data.init_args.encoding = str(self.config[command].ckpt_path)
 
     def _read_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint that the command line names, checked before anything is made from it."""
@@ -106,6 +129,9 @@ class RoundsCLI(LightningCLI):
         """Refuse a seed that nothing here would use."""
         seed = self.config[self.config.subcommand].get("seed_everything")
         require(not seed, "seed_everything", "be left out, as the seeds of model and data determine everything", seed)
+        output = self.config[self.config.subcommand].get("output")
+        if output is not None:
+            require_ending(Path(output))
 
     def instantiate_trainer(self, **options: Any) -> Trainer:
         """The trainer, with checkpoints of the best and the last round unless the user has others in mind."""
@@ -125,6 +151,8 @@ class RoundsCLI(LightningCLI):
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning sets it late
             if isinstance(callback, ProtectingCallback):
                 callback.setup(self.trainer, self.model, self.config.subcommand)
+        if self.config.subcommand == "fit":
+            TrainingSet.of(self.datamodule.graph)
         self.model.prepare(self.datamodule.graph)
         if self._checkpoint is not None:
             theirs = {name: tuple(weight.shape) for name, weight in self._checkpoint["state_dict"].items()}
@@ -144,18 +172,23 @@ class RoundsCLI(LightningCLI):
             sys.exit(EXIT_DIVERGED)
         self._sum_up("finished")
 
-    def predict(self, model: RoundModule, **options: Any) -> None:
-        """Write the class probabilities of every sample to ``predictions.csv``."""
+    def test(self, model: RoundModule, **options: Any) -> None:
+        """Test, and write how each client fares."""
+        self.trainer.test(model, **options)
+        model.setup("test")
+        probability = torch.softmax(model.predict_logits(), -1).cpu()
+        found = write_report(self.folder, self.datamodule.graph, self.datamodule.names, probability)
+        for name, value in found.items():
+            print(f"{name.replace('_', ' '):>17}  {value:.4f}")
+        print(f"{'files':>17}  {self.folder}")
+
+    def predict(self, model: RoundModule, output: str | None = None, **options: Any) -> None:
+        """Write the predicted label and the class probabilities of every sample."""
         probability: Tensor = cast(Any, self.trainer.predict(model, **options))[0]
-        file = self.folder / "predictions.csv"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        client = self.datamodule.graph.client.tolist()
-        with file.open("w", newline="") as stream:
-            table = csv.writer(stream)
-            table.writerow(["sample", "client", "predicted", *(f"p{c}" for c in range(probability.shape[1]))])
-            for sample, (owner, row) in enumerate(zip(client, probability.tolist(), strict=True)):
-                table.writerow([sample, owner, row.index(max(row)), *(f"{p:.6f}" for p in row)])
-        print(f"predictions of {len(client)} samples: {file}")
+        file = Path(output) if output else self.folder / "predictions.csv"
+        table = prediction_table(self.datamodule.graph, self.datamodule.names, probability)
+        write_table(table, file)
+        print(f"predictions of {len(table)} samples: {file}")
 
     def _sum_up(self, status: str) -> None:
         """Test the best model, keep it, and write and print the summary; nothing if no round was made."""
@@ -182,15 +215,29 @@ class RoundsCLI(LightningCLI):
 def main() -> None:
     """Run, and turn a user's mistake into one sentence and exit code 2."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
     try:
-        RoundsCLI()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
+            warnings.showwarning = _showing_tables_plainly(warnings.showwarning)
+            RoundsCLI()
     except Exception as error:
         mistake = _mistake_behind(error)
         if mistake is None:
             raise
         print(f"error: {mistake}", file=sys.stderr)
         sys.exit(EXIT_BAD_INPUT)
+
+
+def _showing_tables_plainly(show: Callable[..., None]) -> Callable[..., None]:
+    """A way to show warnings in which those about the user's tables are one plain sentence."""
+
+    def plainly(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if issubclass(category, TableWarning):
+            print(f"warning: {message}", file=sys.stderr)
+        else:
+            show(message, category, *rest)
+
+    return plainly
 
 
 def _mistake_behind(error: BaseException | None) -> BaseException | None:

@@ -9,6 +9,7 @@ from pytorch_lightning import LightningDataModule
 
 from gfl_lightning.graphs import karate, planetoid, subcora, synthetic
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.names import Names
 
 
 class ClientGraphData(LightningDataModule):
@@ -28,6 +29,11 @@ class ClientGraphData(LightningDataModule):
     def graph(self) -> ClientGraph:
         """The client graph."""
         return self._make()
+
+    @property
+    def names(self) -> Names:
+        """What the user calls its clients, samples and classes: their numbers, unless the data have names."""
+        return Names.of(self.graph)
 
     @property
     def num_features(self) -> int:

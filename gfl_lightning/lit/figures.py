@@ -24,6 +24,7 @@ from gfl_lightning.lit.style import BLUE, FAINT, GREY, LINES, STYLE, VERMILLION,
 Positions = NDArray[np.float64]
 
 EDGES_UP_TO = 1500
+NUMBERS_UP_TO = 20
 SMOOTHING_STEPS = 100
 FORCE_STEPS = 120
 GRAVITY = 1.0
@@ -82,6 +83,28 @@ def client_graph(graph: ClientGraph, correct: Tensor) -> Figure:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, markerscale=max(1, (30 / size) ** 0.5))
         axes.set_title("Clients by their test predictions")
+    return figure
+
+
+def confusion_matrix(counts: Tensor, classes: Sequence[str]) -> Figure:
+    """Samples by true class (rows) and predicted class (columns), ``[c, c]``, coloured by their share of the row."""
+    c = len(classes)
+    require(counts.shape == (c, c), "counts", f"be [{c}, {c}], one row and column per class", list(counts.shape))
+    number = counts.cpu().numpy()
+    share = number / np.maximum(number.sum(1, keepdims=True), 1)
+    side = float(np.clip(2.2 + 0.55 * c, 3.6, 12))
+    with rc_context(STYLE):
+        figure, axes = canvas(side + 1, side)
+        image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+        axes.grid(False)
+        axes.set_xticks(range(c), classes, rotation=90 if max(map(len, classes)) > 6 and c > 3 else 0)
+        axes.set_yticks(range(c), classes)
+        if c <= NUMBERS_UP_TO:
+            for row, column in np.ndindex(c, c):
+                colour = "white" if share[row, column] > 0.5 else "black"
+                axes.text(column, row, f"{number[row, column]}", ha="center", va="center", color=colour)
+        axes.set(xlabel="predicted", ylabel="true", title="Test samples by class")
+        figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.7)
     return figure
 
 

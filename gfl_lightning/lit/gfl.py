@@ -8,7 +8,7 @@ import torch
 from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor, nn
 
-from gfl_lightning.checks import require
+from gfl_lightning.checks import InputError, require
 from gfl_lightning.federated.evaluation import Metrics
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import (
@@ -20,6 +20,7 @@ from gfl_lightning.federated.options import (
     Server,
     require_choice,
 )
+from gfl_lightning.federated.predictor import Predictor
 from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import ClientGraph
@@ -113,13 +114,19 @@ class GFL(RoundModule):
             self.register_parameter(name, nn.Parameter(weight, requires_grad=False))
         self.account = PrivacyAccount()
         self._federation: Federation | None = None
+        self._predictor: Predictor | None = None
         self._state: FederationState | None = None
         self._loaded_round = 0
 
     @property
     def federation(self) -> Federation:
         """The federation on the data at hand."""
-        assert self._federation is not None, "the federation exists once the data are set up"
+        assert self._predictor is not None, "the federation exists once the data are set up"
+        if self._federation is None:
+            raise InputError(
+                "graph must have a training sample of every class for rounds, "
+                f"got none of class {self._predictor.graph.untrained_classes.tolist()}."
+            )
         return self._federation
 
     @property
@@ -138,7 +145,11 @@ class GFL(RoundModule):
         self.account.protect(**options)
 
     def prepare(self, graph: ClientGraph) -> None:
-        """Build the federation."""
+        """Build the federation, or only what predicts where a class has no training sample, as on new clients."""
+        protection = self.account.protection
+        self._federation, self._predictor = None, Predictor(graph, self.encoder, self.aggregator, protection, self.seed)
+        if len(graph.untrained_classes):
+            return
 
         def federation(protection: Protection) -> Federation:
             return Federation(
@@ -219,13 +230,17 @@ class GFL(RoundModule):
             self.protect(**checkpoint["protection"])
             self._prepared_for = None
 
+    @property
+    def _at_hand(self) -> Federation | Predictor:
+        return self._predictor if self._federation is None and self._predictor is not None else self.federation
+
     def predict_logits(self) -> Tensor:
         """Ã_kk h_{k,s} + C_k, every client sharing at the parameters, as protected as in the round they come from."""
-        return self.federation.logits_of(self.current_weights(), self._round_of_parameters())
+        return self._at_hand.logits_of(self.current_weights(), self._round_of_parameters())
 
     def evaluate(self) -> dict[str, Metrics]:
         """Metrics on each split, every client sharing at the parameters."""
-        return self.federation.metrics_of(self.current_weights(), self._round_of_parameters())
+        return self._at_hand.metrics_of(self.current_weights(), self._round_of_parameters())
 
     def _round_of_parameters(self) -> int:
         """The round that left the parameters: the best, the last, or that of the checkpoint they were loaded from.

@@ -14,11 +14,12 @@ from gfl_lightning.models.encoder import Weights
 def objective(graph: ClientGraph, logits: Tensor) -> Tensor:
     """F = (1/K) Σ_k (1/n_k) Σ_s CE(y_{k,s}, softmax(logits_{k,s})) from the logits of all samples ``[S, c]``.
 
-    K counts the clients that own training samples and n_k those samples.
+    K counts the clients that own training samples and n_k those samples; a sample's loss has the graph's weight.
     """
     train = graph.mask(Split.TRAIN)
     n = graph.counts(train)[graph.client[train]]
     loss = F.cross_entropy(logits[train], graph.y[train], reduction="none")
+    loss = loss if graph.weight is None else loss * graph.weight[train]
     return (loss / n).sum() / len(graph.training_clients)
 
 

@@ -52,8 +52,11 @@ def build(
     encoder = Encoder(d, 3, options.pop("hidden", (5,)), options.pop("activation", "relu"), options.pop("bias", False))
     local = LocalTraining(0.3, 3, 2 if task != "dnc" else None, **options.pop("optimizer", {}))
     options.setdefault("aggregator", APPNP(0.2, 4))
+    graph = random_clients(task, d=d)
+    if options.pop("weighted", False):
+        graph = replace(graph, weight=torch.linspace(0.1, 4, graph.num_samples, dtype=graph.x.dtype))
     return Federation(
-        random_clients(task, d=d),
+        graph,
         encoder,
         local=local,
         path=path,
@@ -232,6 +235,13 @@ def test_noise_outside_of_the_samples_space_follows_the_optimizer() -> None:
         moments.append(float(stacked.square().mean()))
         assert abs(float(stacked.mean())) < 5 * float(stacked.std()) / math.sqrt(stacked.numel())
     assert moments[0] == pytest.approx(moments[1], rel=0.05)
+
+
+@pytest.mark.parametrize("path", ["primal", "general"])
+def test_weights_of_losses_are_bounded_with_the_gradients(path: Path) -> None:
+    """A sample of a rare class, however heavy, moves the sum by no more than the bound."""
+    federation = build("sc", path, Protection(**CASES["everything of a sample"]), participation=SOME, weighted=True)
+    assert_close(trajectory(federation), oracle_trajectory(federation))
 
 
 @pytest.mark.parametrize("task", ["dnc", "sc"])

@@ -120,7 +120,7 @@ def test_fit_sums_up_and_the_other_subcommands_agree(run: Run) -> None:
     with (newest() / "predictions.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 60
-    assert all(abs(float(row["p0"]) + float(row["p1"]) - 1) < 1e-5 for row in rows)
+    assert all(abs(float(row["p_0"]) + float(row["p_1"]) - 1) < 1e-5 for row in rows)
     assert torch.load(best, weights_only=True)["hyper_parameters"]["seed"] == 2
 
 
