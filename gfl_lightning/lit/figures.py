@@ -94,7 +94,7 @@ def confusion_matrix(counts: Tensor, classes: Sequence[str]) -> Figure:
     share = number / np.maximum(number.sum(1, keepdims=True), 1)
     side = float(np.clip(2.2 + 0.55 * c, 3.6, 12))
     with rc_context(STYLE):
-        figure, axes = canvas(side + 1, side)
+        figure, axes = single(side + 1, side)
         image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
         axes.grid(False)
         axes.set_xticks(range(c), classes, rotation=90 if max(map(len, classes)) > 6 and c > 3 else 0)
