@@ -68,21 +68,19 @@ class GeneralPath:
         votes, skipped, pulls = problem.vote.new_zeros(()), 0, []
         for part in self._parts(problem):
             Wk, pull = self._train(problem, part)
-            left_out, vote, kept = finite_only(problem.vote[part], *Wk.values())
+            left_out, vote, kept = finite_only(problem.vote[part], *Wk.values(), *([] if pull is None else [pull]))
             skipped += left_out
-            Wk = dict(zip(Wk, kept, strict=True))
+            Wk, rest = dict(zip(Wk, kept, strict=False)), kept[len(Wk) :]
             vote = problem.counted(vote, 0, partial(update_norms, problem.weights, Wk))
             votes += vote.sum()
             for name, W in Wk.items():
                 total[name] += weighted_sum(vote, W)
-            if pull is not None:
-                pulls.append(pull * vote[:, None, None])
-        if problem.protection.touches_update:
-            average = {name: W + (1 - votes) * problem.weights[name] for name, W in total.items()}
-        else:
-            votes.clamp_min_(torch.finfo(votes.dtype).tiny)
-            average = {name: W / votes for name, W in total.items()}
-        return LocalResult(average, skipped, torch.cat(pulls) / votes if pulls else None)
+            pulls += [one * vote[:, None, None] for one in rest]
+        pull = torch.cat(pulls) if pulls else None
+        if problem.protection.touches_models:
+            return LocalResult({n: W + (1 - votes) * problem.weights[n] for n, W in total.items()}, skipped, pull)
+        votes.clamp_min_(torch.finfo(votes.dtype).tiny)
+        return LocalResult({n: W / votes for n, W in total.items()}, skipped, None if pull is None else pull / votes)
 
     def models(self, problem: LocalProblem) -> Weights:
         """The weights of all clients after their local steps, stacked ``[K, …]``."""

@@ -72,7 +72,7 @@ class LocalProblem:
         data: a missing update counts as none at all, and ``norm()``, ‖W_k − W̄‖ ``[K]``, decides by how much one is
         scaled down.
         """
-        if not self.protection.touches_update:
+        if not self.protection.touches_models:
             return rescaled(vote) if skipped else vote
         bound = self.protection.update_clip
         return vote * clip_scale(norm(), bound) if math.isfinite(bound) else vote
@@ -80,7 +80,7 @@ class LocalProblem:
     def average(self, name: str, vote: Tensor, stacked: Tensor) -> Tensor:
         """W̄ + Σ_k vote_k (W_k − W̄) of one weight."""
         mean = weighted_sum(vote, stacked)
-        return mean + (1 - vote.sum()) * self.weights[name] if self.protection.touches_update else mean
+        return mean + (1 - vote.sum()) * self.weights[name] if self.protection.touches_models else mean
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.neighbourhood import rows_by_hop
-from gfl_lightning.privacy.mixing import leverage
+from gfl_lightning.privacy.mixing import direct_ratio, leverage
 from gfl_lightning.privacy.releases import Facts
 
 MOST_CLIENTS = 4096
@@ -19,25 +18,31 @@ def release_facts(federation: Federation) -> Facts:
     rate = torch.zeros(graph.num_clients, dtype=torch.float64)
     batch = training.counts if federation.local.batch_size is None else federation.local.batch_size
     rate[training.clients.cpu()] = (batch / training.counts.double()).clamp_max(1).cpu()
+    shown, signal = _aggregated(federation)
     return Facts(
         shares_hidden=not federation.isolated,
         shares_jacobian=not federation.isolated and federation.estimator == "compensated",
         shared=graph.counts(graph.shared).cpu(),
         rate=rate,
         steps=federation.local.steps,
-        leverage=_leverage(federation),
+        leverage=shown,
         diluted=_diluted(federation),
+        signal=signal,
         everyone_shares=schedule.everyone_shares,
     )
 
 
-def _leverage(federation: Federation) -> Tensor:
-    """How much of an upload the aggregates tell a fellow client; all of it where uploads stand or clients are many."""
+def _aggregated(federation: Federation) -> tuple[Tensor, float]:
+    """How much of an upload the aggregates tell a fellow client, and one of them alone.
+
+    All of it where uploads stand for several rounds, the aggregator has several hops to send or clients are many.
+    """
     N, clients = federation.graph.num_clients, federation.schedule.training.clients
-    if not federation.schedule.everyone_shares or N > MOST_CLIENTS:
-        return torch.ones(N, dtype=torch.float64)
-    rows, _ = rows_by_hop(federation.propagation, clients, federation.aggregator.learnable)
-    return leverage(rows.flatten(0, 1)).cpu()
+    if not federation.schedule.everyone_shares or federation.aggregator.learnable or N > MOST_CLIENTS:
+        return torch.ones(N, dtype=torch.float64), 1.0
+    everyone = federation.propagation.dense().double()
+    everyone.fill_diagonal_(0)
+    return leverage(everyone[clients], everyone).cpu(), float(direct_ratio(everyone).max())
 
 
 def _diluted(federation: Federation) -> Tensor:

@@ -21,6 +21,8 @@ from gfl_lightning.models.encoder import Encoder, Weights
 from gfl_lightning.privacy.jacobian_noise import JacobianNoise, JacobianNoiseSource, entrywise
 from gfl_lightning.privacy.protection import Protection
 
+LARGEST_FEATURE = 1e9
+
 
 @dataclass(frozen=True, eq=False)
 class Shield:
@@ -55,6 +57,13 @@ class Shield:
         seed: int,
     ) -> Shield:
         """Prepare the noise; ``rows`` are needed where Jacobians carry some."""
+        largest = float(table.graph.x.abs().max())
+        require(
+            largest <= LARGEST_FEATURE,
+            "graph.x",
+            f"hold features of at most {LARGEST_FEATURE:g} where uploads are protected, so that nothing overflows",
+            largest,
+        )
         source = None
         if protection.jacobian_std > 0 and everyone_shares:
             assert rows is not None

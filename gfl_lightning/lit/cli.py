@@ -151,9 +151,13 @@ class RoundsCLI(LightningCLI):
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning sets it late
             if isinstance(callback, ProtectingCallback):
                 callback.setup(self.trainer, self.model, self.config.subcommand)
+        if isinstance(self.model, GFL) and self._checkpoint is not None:
+            self.model.on_load_checkpoint(self._checkpoint)
         if self.config.subcommand == "fit":
             TrainingSet.of(self.datamodule.graph)
         self.model.prepare(self.datamodule.graph)
+        if isinstance(self.model, GFL) and self.config.subcommand == "fit" and self._checkpoint is None:
+            self.model.account.require_a_first_round()
         if self._checkpoint is not None:
             theirs = {name: tuple(weight.shape) for name, weight in self._checkpoint["state_dict"].items()}
             ours = {name: tuple(weight.shape) for name, weight in self.model.state_dict().items()}

@@ -146,7 +146,7 @@ class GFL(RoundModule):
 
     def prepare(self, graph: ClientGraph) -> None:
         """Build the federation, or only what predicts where a class has no training sample, as on new clients."""
-        protection = self.account.protection
+        protection = self.account.in_force
         self._federation, self._predictor = None, Predictor(graph, self.encoder, self.aggregator, protection, self.seed)
         if len(graph.untrained_classes):
             return
@@ -191,7 +191,7 @@ class GFL(RoundModule):
     def progress(self) -> dict[str, Any]:
         """The state beside W̄: ages of the uploads, the W̄ they come from, the server's moments, the privacy spent."""
         state = self.state
-        return self.account.state() | {
+        return self.account.ledger_state() | {
             "uploaded_in": state.uploaded_in,
             "enrolled_in": state.enrolled_in,
             "history": state.history,
@@ -199,7 +199,8 @@ class GFL(RoundModule):
         }
 
     def run_round(self, lr: float) -> RoundResult:
-        """One communication round; the parameters become W̄."""
+        """One communication round, counted before it is made; the parameters become W̄."""
+        spent = self.account.charge()
         self._state, report = self.federation.round(self.state, lr)
         self._set_parameters(self._state.weights)
         scalars = {
@@ -213,22 +214,20 @@ class GFL(RoundModule):
             "printed_bytes_up": report.printed_traffic.total_up,
             "printed_bytes_down": report.printed_traffic.total_down,
         }
-        return RoundResult(report.metrics, scalars | self.account.charge())
+        return RoundResult(report.metrics, scalars | spent)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Lightning's hook: keep the protection too, so that nothing is ever evaluated or resumed without it."""
         super().on_save_checkpoint(checkpoint)
-        if not self.account.protection.is_inert:
-            checkpoint["protection"] = vars(self.federation.protection) | vars(self.account.guarantee)
-            checkpoint["protection"]["calibrate"] = False
+        if self.account.protects:
+            checkpoint["protection"] = self.account.save(self.seed)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Lightning's hook: take up its protection where the run at hand names none."""
+        """Lightning's hook: take up its protection."""
         super().on_load_checkpoint(checkpoint)
         self._loaded_round = checkpoint["global_step"]
-        if "protection" in checkpoint and self.account.protection.is_inert:
-            self.protect(**checkpoint["protection"])
-            self._prepared_for = None
+        self.account.load(checkpoint.get("protection"), self.seed, self._saved_progress.get("privacy"))
+        self._prepared_for = None
 
     @property
     def _at_hand(self) -> Federation | Predictor:
@@ -252,7 +251,7 @@ class GFL(RoundModule):
         if self._state is None:
             return self._loaded_round
         require(
-            self.account.protection.is_inert or self._holds(self._state.weights),
+            not self.account.protects or self._holds(self._state.weights),
             "weights",
             "be those of a round where uploads are protected",
             "weights that a callback has put in",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import WeightAveraging
 
-from gfl_lightning.checks import InputError
+from gfl_lightning.checks import InputError, require
 from gfl_lightning.lit.gfl import GFL
 
 
@@ -28,4 +29,16 @@ class ProtectingCallback(Callback):
                 f"callbacks.{type(self).__name__} must be used with GFL, whose clients upload something, "
                 f"got {type(pl_module).__name__}."
             )
+        averaging = [type(other).__name__ for other in _callbacks(trainer) if isinstance(other, WeightAveraging)]
+        require(
+            not averaging,
+            "callbacks",
+            "hold no WeightAveraging where uploads are protected, as averaged weights would be shared under used noise",
+            averaging,
+        )
         pl_module.protect(**self._options)
+
+
+def _callbacks(trainer: Trainer) -> list[Callback]:
+    """The trainer's callbacks; Lightning sets the attribute late, unseen by type checkers."""
+    return list(getattr(trainer, "callbacks", []))

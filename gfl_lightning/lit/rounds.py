@@ -41,7 +41,7 @@ class RoundLoop(_FitLoop):
     @property
     def skip(self) -> bool:
         """Whether there is nothing to run at all."""
-        return self.done
+        return self.epoch_loop.global_step >= self.max_batches
 
     def setup_data(self) -> None:
         """Count the rounds: the data are the module's, and a loader would only deliver round numbers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import tempfile
@@ -49,10 +50,17 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(dir=folder, suffix=".part")
     with os.fdopen(handle, "w") as stream:
-        json.dump(summary, stream, indent=2)
+        json.dump(_strict(summary), stream, indent=2, allow_nan=False)
     file = folder / "summary.json"
     os.replace(scratch, file)
     return file
+
+
+def _strict(value: Any) -> Any:
+    """The value with numbers that JSON does not know as text: inf, nan."""
+    if isinstance(value, dict):
+        return {name: _strict(part) for name, part in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def render(summary: dict[str, Any], folder: Path | None) -> str:

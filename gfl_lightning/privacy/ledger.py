@@ -73,6 +73,10 @@ class Ledger:
         )
         return server, fellow
 
+    def server_epsilon(self, made: Releases, guarantee: Guarantee) -> float:
+        """ε at δ against the server alone."""
+        return math.inf if self.gaps else epsilon_of(self.spendings(made)[0], guarantee.delta, guarantee.accountant)
+
     def spendings(self, made: Releases) -> tuple[Spending, Spending]:
         """What the server and a fellow client have seen of the client that they have seen most of.
 

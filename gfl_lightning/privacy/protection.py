@@ -76,6 +76,11 @@ class Protection:
         return math.isfinite(self.step_clip)
 
     @property
+    def touches_models(self) -> bool:
+        """Whether anything about the clients' models is protected, so that no vote may depend on data."""
+        return self.touches_update or self.touches_steps
+
+    @property
     def is_inert(self) -> bool:
         """Whether nothing is changed at all."""
         return not (self.touches_hidden or self.touches_jacobian or self.touches_update or self.touches_steps)

@@ -66,6 +66,7 @@ class Facts:
         steps: I.
         leverage: share of (Δ/σ)² of ĥ_j and ∇ĥ_j that reaches a fellow client ``[N]``.
         diluted: the same for W_k, which reaches it in an average ``[N]``.
+        signal: the most that one C_k alone shows of an upload, signal over noise in C_k over that in the upload.
         everyone_shares: whether all clients share in every round.
     """
 
@@ -76,6 +77,7 @@ class Facts:
     steps: int
     leverage: Tensor
     diluted: Tensor
+    signal: float
     everyone_shares: bool
 
 
@@ -137,11 +139,12 @@ def with_multiplier(protection: Protection, guarantee: Guarantee, facts: Facts, 
     apart = 2.0 if guarantee.neighbours == "replace" else 1.0
     sample = protection.unit == "sample"
     of_mean = apart / float(facts.shared.min()) if sample else apart
+    by_steps = sample and protection.touches_steps
     unit_noise = {
         "hidden_std": of_mean * protection.hidden_clip if facts.shares_hidden else math.inf,
         "jacobian_std": of_mean * protection.jacobian_clip if facts.shares_jacobian else math.inf,
-        "update_std": (2.0 if sample else apart) * protection.update_clip,
-        "noise_multiplier": apart if sample and protection.touches_steps else math.inf,
+        "update_std": math.inf if by_steps else (2.0 if sample else apart) * protection.update_clip,
+        "noise_multiplier": apart if by_steps else math.inf,
     }
     noise: dict[str, Any] = {
         name: z * (getattr(protection, name) or unit) for name, unit in unit_noise.items() if math.isfinite(unit)

@@ -21,6 +21,7 @@ class PrivacyReport:
     Args:
         epsilon: against the server, who sees every upload.
         epsilon_fellow: against another client, who sees C_k, ∇C_k and W̄.
+        signal: the most that one C_k alone shows of an upload, as a share of its signal over noise.
         delta: δ.
         unit: what is protected, and what a neighbouring federation has in its place.
         composed: which releases are counted, each by every client that takes part in a round.
@@ -31,6 +32,7 @@ class PrivacyReport:
 
     epsilon: float
     epsilon_fellow: float
+    signal: float
     delta: float
     unit: str
     composed: str
@@ -65,6 +67,7 @@ def privacy_report(ledger: Ledger, made: Releases, protection: Protection, guara
     return PrivacyReport(
         server,
         fellow,
+        made.facts.signal,
         guarantee.delta,
         f"{UNITS[protection.unit]}, {RELATIONS[guarantee.neighbours]}",
         f"{shown} in {ledger.rounds} rounds, by every client that takes part",

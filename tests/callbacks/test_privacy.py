@@ -14,6 +14,7 @@ from pytorch_lightning.loggers import CSVLogger
 
 from callbacks import DPSGD, DPNoise, PrivacyBudget
 from gfl_lightning.checks import InputError
+from gfl_lightning.federated.federation import DivergedError
 from gfl_lightning.lit.central import Central
 from gfl_lightning.lit.data import DNC, SC, ClientGraphData
 from gfl_lightning.lit.gfl import GFL
@@ -168,6 +169,81 @@ def test_a_checkpoint_brings_its_protection_where_the_run_names_none(tmp_path: P
     assert resumed.privacy == whole.privacy
 
 
+CHANGES: list[tuple[list[Callback], dict[str, Any], str]] = [
+    ([DPNoise(**NOISE | {"hidden_std": 60.0})], {}, "hidden_std must be 30.0 as in the checkpoint"),
+    ([DPNoise(**NOISE | {"hidden_clip": 2.0})], {}, "hidden_clip must be 1.0 as in the checkpoint"),
+    ([DPNoise(**NOISE), PrivacyBudget(unit="sample")], {}, "unit must be 'client' as in the checkpoint"),
+    ([PrivacyBudget(neighbours="zero_out")], {}, "neighbours must be 'replace' as in the checkpoint"),
+    ([], {"seed": 3}, "seed must be 0 as in the checkpoint"),
+]
+
+
+@pytest.mark.parametrize(("callbacks", "model", "message"), CHANGES)
+def test_noise_of_rounds_made_is_not_drawn_again_at_another_size(
+    callbacks: list[Callback], model: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=3, filename="three")
+    module = fit([DPNoise(**NOISE), saving], 3, enable_checkpointing=True)
+    with pytest.raises(InputError, match=message):
+        fit(callbacks, 6, model, tmp_path / "three.ckpt")
+    if callbacks:
+        with pytest.raises(InputError, match=message.replace("checkpoint", "rounds made")):
+            FederatedTrainer(callbacks=callbacks, **QUIET).test(module, datamodule=data(), verbose=False)
+
+
+def test_calibrated_noise_stays_as_it_was(tmp_path: Path) -> None:
+    """Another number of rounds, later, changes neither the noise nor the budget."""
+    callbacks: list[Callback] = [DPNoise(**BOUNDS), PrivacyBudget(5.0, calibrate=True)]
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=4, filename="four")
+    source = data()
+    module = fit([*callbacks, saving], 7, enable_checkpointing=True, source=source)
+    noise = module.federation.protection
+    FederatedTrainer(callbacks=callbacks, **QUIET).test(module, datamodule=source, verbose=False)
+    assert module.federation.protection == noise
+    longer = fit(callbacks, 50, ckpt_path=tmp_path / "four.ckpt", source=source)
+    assert longer.federation.protection == noise
+    assert longer.state.round == 7
+    assert same(longer, module)
+
+
+def test_how_epsilon_is_reported_may_change_on_resume(tmp_path: Path) -> None:
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=3, filename="three")
+    first = fit([DPNoise(**NOISE), saving], 3, enable_checkpointing=True)
+    assert first.privacy is not None
+    resumed = fit([PrivacyBudget(max_epsilon=50.0, delta=1e-7)], 4, ckpt_path=tmp_path / "three.ckpt").privacy
+    assert resumed is not None
+    assert resumed.delta == 1e-7
+    assert resumed.epsilon > first.privacy.epsilon
+
+
+def test_a_protected_model_is_not_fitted_twice(tmp_path: Path) -> None:
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=3, filename="three")
+    module = fit([DPNoise(**NOISE), PrivacyBudget(50.0), saving], 3, enable_checkpointing=True)
+    loaded = GFL.load_from_checkpoint(tmp_path / "three.ckpt", weights_only=True)
+    for again in (module, loaded):
+        with pytest.raises(
+            InputError, match=r"a protected model must be trained by one fit, .*, got a model of 3 rounds"
+        ):
+            FederatedTrainer(max_steps=3, callbacks=[DPNoise(**NOISE)], **QUIET).fit(again, datamodule=data())
+
+
+def test_a_round_counts_even_if_it_diverges() -> None:
+    source = data()
+    module = GFL(source.num_features, 2, hidden=[8], local_steps=50, lr=1e30)
+    trainer = FederatedTrainer(max_steps=3, callbacks=[DPNoise(hidden_clip=1.0, hidden_std=30.0)], **QUIET)
+    with pytest.raises(DivergedError):
+        trainer.fit(module, datamodule=source)
+    assert module.privacy is not None
+    assert "1 rounds" in module.privacy.composed
+
+
+def test_a_claim_alone_is_answered(tmp_path: Path) -> None:
+    privacy = fit([PrivacyBudget()], rounds=2).privacy
+    assert privacy is not None
+    assert privacy.epsilon == math.inf
+    assert len(privacy.gaps) == 3
+
+
 def test_rounds_made_without_protection_are_never_forgotten(tmp_path: Path) -> None:
     saving = ModelCheckpoint(tmp_path, every_n_train_steps=3, filename="three")
     fit([saving], 3, enable_checkpointing=True)
@@ -202,7 +278,7 @@ def test_evaluation_of_the_best_round_repeats_its_uploads(tmp_path: Path) -> Non
             {"aggregator": "identity"},
             "hidden_std must be 0 where the aggregator is the identity",
         ),
-        (PrivacyBudget(3.0), {}, "max_epsilon must come with bounds on what clients upload"),
+        (PrivacyBudget(3.0), {}, r"max_epsilon must allow at least one round, which spends inf \(ĥ_j \(neither bound"),
     ],
 )
 def test_unsupported_combinations_fail_before_the_first_round(
@@ -213,7 +289,7 @@ def test_unsupported_combinations_fail_before_the_first_round(
 
 
 def test_a_budget_on_noise_without_bounds_is_refused() -> None:
-    with pytest.raises(InputError, match=r"max_epsilon must allow at least one round, which spends inf, got 3\.0"):
+    with pytest.raises(InputError, match=r"max_epsilon must allow at least one round, which spends inf .*, got 3\.0"):
         fit([DPNoise(hidden_std=1.0), PrivacyBudget(3.0)])
     with pytest.raises(InputError, match=r"calibrate must find a bound on everything that is released, got ∇ĥ_j"):
         fit([DPNoise(hidden_clip=1.0, update_clip=1.0), PrivacyBudget(3.0, calibrate=True)])
@@ -228,8 +304,12 @@ def test_models_without_clients_are_refused(callback: Callback) -> None:
 
 
 def test_weights_of_no_round_are_not_evaluated_under_used_noise() -> None:
-    with pytest.raises(InputError, match="weights must be those of a round where uploads are protected"):
+    with pytest.raises(InputError, match="callbacks must hold no WeightAveraging where uploads are protected"):
         fit([DPNoise(hidden_std=1.0), WeightAveraging()], rounds=4)
+    module = fit([DPNoise(hidden_std=1.0)], rounds=4)
+    module.get_parameter("W1").data += 1
+    with pytest.raises(InputError, match="weights must be those of a round where uploads are protected"):
+        module.evaluate()
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,12 @@ from graph_builders import random_clients
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.messages import FactorUpload, JacobianUpload, ModelUpload, RepresentationUpload
-from gfl_lightning.federated.neighbourhood import rows_of_others
 from gfl_lightning.federated.options import LocalTraining, Participation, Server
 from gfl_lightning.federated.protected_messages import protected
 from gfl_lightning.federated.release_facts import release_facts
 from gfl_lightning.models.aggregator import Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder
-from gfl_lightning.privacy.mixing import leverage
+from gfl_lightning.privacy.mixing import direct_ratio, leverage
 from gfl_lightning.privacy.protection import Protection
 
 SMALL = Encoder(6, 3, (5,))
@@ -31,8 +30,9 @@ def test_facts_of_a_federation() -> None:
     assert facts.shared.tolist() == graph.counts(graph.shared).tolist()
     assert facts.rate.tolist() == pytest.approx([min(1.0, 2 / int(n)) for n in train])
     assert (facts.steps, facts.shares_hidden, facts.shares_jacobian, facts.everyone_shares) == (7, True, True, True)
-    rows = rows_of_others(federation.propagation, graph.training_clients)
-    assert torch.allclose(facts.leverage, leverage(rows))
+    A = federation.propagation.dense().fill_diagonal_(0)
+    assert torch.allclose(facts.leverage, leverage(A[graph.training_clients], A))
+    assert facts.signal == pytest.approx(float(direct_ratio(A).max()))
 
 
 def test_what_is_not_uploaded_is_not_counted() -> None:
@@ -41,10 +41,10 @@ def test_what_is_not_uploaded_is_not_counted() -> None:
     assert not release_facts(Federation(graph, SMALL, estimator="v1")).shares_jacobian
 
 
-def test_more_hops_reveal_at_least_as_much() -> None:
-    graph = random_clients("dnc")
-    one, many = (release_facts(Federation(graph, SMALL, a)) for a in (None, LearnablePolynomial()))
-    assert bool((many.leverage >= one.leverage - 1e-9).all())
+def test_several_hops_are_taken_to_reveal_everything() -> None:
+    facts = release_facts(Federation(random_clients("dnc"), SMALL, LearnablePolynomial()))
+    assert facts.leverage.tolist() == [1.0] * 10
+    assert facts.signal == 1
 
 
 def test_uploads_that_stand_are_no_longer_hidden_by_aggregation() -> None:

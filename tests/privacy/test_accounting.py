@@ -50,6 +50,10 @@ def test_sampling_amplifies() -> None:
     assert epsilon_of(tenth, DELTA) < 0.5 * epsilon_of(whole, DELTA)
 
 
+def test_epsilon_is_never_negative() -> None:
+    assert epsilon_of(Spending(0.0, (SampledSteps(50.0, 0.01, 1),)), 1e-2) == 0
+
+
 def test_no_noise_is_no_privacy() -> None:
     assert epsilon_of(Spending(0.0, (SampledSteps(0.0, 0.1, 1),)), DELTA) == math.inf
     assert epsilon_of(Spending(math.inf, SAMPLED.sampled), DELTA) == math.inf
