@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from gfl_lightning.graphs.adjacency import adjacency_matrix
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.csbm import Index
 from gfl_lightning.graphs.planetoid import default_root, read_planetoid
+from gfl_lightning.whole_files import whole_file
 
 RECIPE_VERSION = 1
 BATCH = 64
@@ -171,11 +170,8 @@ def _load(file: Path, key: dict[str, Any]) -> tuple[Index, Index] | None:
 
 
 def _store(file: Path, key: dict[str, Any], piece: tuple[Index, Index]) -> None:
-    """Write whole or not at all: a temporary file of this process's own is moved into place."""
+    """Write whole or not at all."""
     nodes, split = piece[0].tolist(), piece[1].tolist()
     content = {"key": key, "nodes": nodes, "split": split, "digest": _digest([nodes, split])}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=file.parent, suffix=".part")
-    with os.fdopen(handle, "w") as stream:
-        json.dump(content, stream)
-    os.replace(scratch, file)
+    with whole_file(file) as scratch:
+        scratch.write_text(json.dumps(content))

@@ -21,7 +21,7 @@ from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.names import Names
 from gfl_lightning.lit.figures import confusion_matrix
 from gfl_lightning.lit.predictions import write_table
-from gfl_lightning.lit.whole_files import whole_file
+from gfl_lightning.whole_files import whole_file
 
 BINS = 15
 

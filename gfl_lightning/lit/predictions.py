@@ -11,7 +11,7 @@ from torch import Tensor
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.names import Name, Names
-from gfl_lightning.lit.whole_files import whole_file
+from gfl_lightning.whole_files import whole_file
 
 ENDINGS = (".csv", ".parquet")
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from pytorch_lightning import Trainer
 
 from gfl_lightning.federated.evaluation import Metrics
 from gfl_lightning.lit.round_module import RoundModule
+from gfl_lightning.whole_files import whole_file
 
 PACKAGES = ("gfl-lightning", "torch", "pytorch-lightning", "torch-geometric")
 
@@ -47,12 +46,9 @@ def summarise(trainer: Trainer, module: RoundModule, test: Metrics, status: str)
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> Path:
     """Write ``summary.json`` whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=folder, suffix=".part")
-    with os.fdopen(handle, "w") as stream:
-        json.dump(_strict(summary), stream, indent=2, allow_nan=False)
     file = folder / "summary.json"
-    os.replace(scratch, file)
+    with whole_file(file) as scratch:
+        scratch.write_text(json.dumps(_strict(summary), indent=2, allow_nan=False))
     return file
 
 

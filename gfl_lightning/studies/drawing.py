@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from gfl_lightning.lit.style import GREY, STYLE
 from gfl_lightning.studies.cell import Row
 from gfl_lightning.studies.outcome import Outcome
 from gfl_lightning.studies.statistics import band
-from gfl_lightning.studies.store import write_bytes
+from gfl_lightning.whole_files import whole_file
 
 SVG = {"svg.hashsalt": "gfl_lightning"}
 MARKS = ("o", "s", "^", "D", "v")
@@ -34,10 +33,8 @@ class Picture(NamedTuple):
 def save(picture: Picture, folder: Path) -> None:
     """Write ``name.png`` and ``name.svg``; the same figure gives the same bytes."""
     for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-        buffer = io.BytesIO()
-        with rc_context(STYLE | SVG):
-            picture.figure.savefig(buffer, format=kind, metadata=metadata)
-        write_bytes(folder / f"{picture.name}.{kind}", buffer.getvalue())
+        with rc_context(STYLE | SVG), whole_file(folder / f"{picture.name}.{kind}") as scratch:
+            picture.figure.savefig(scratch, format=kind, metadata=metadata)
 
 
 def loss_band(axes: Axes, outcome: Outcome, row: Row, name: str, colour: str, label: str) -> None:

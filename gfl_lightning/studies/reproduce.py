@@ -14,7 +14,8 @@ from gfl_lightning.studies.figures import pictures
 from gfl_lightning.studies.outcome import Outcome, as_json
 from gfl_lightning.studies.page import IMAGES, page
 from gfl_lightning.studies.pool import run_cells
-from gfl_lightning.studies.store import Record, Store, write_whole
+from gfl_lightning.studies.store import Record, Store
+from gfl_lightning.whole_files import whole_file
 
 
 def reproduce(order: Order) -> Outcome:
@@ -56,8 +57,9 @@ def write(outcome: Outcome, order: Order) -> None:
     for picture in (picture for some in made.values() for picture in some):
         save(picture, order.out / IMAGES)
     captions = {study: [(picture.name, picture.caption) for picture in some] for study, some in made.items()}
-    write_whole(order.out / "results.json", as_json(outcome))
-    write_whole(order.out / "results.md", page(outcome, captions))
+    for name, text in (("results.json", as_json(outcome)), ("results.md", page(outcome, captions))):
+        with whole_file(order.out / name) as scratch:
+            scratch.write_text(text, encoding="utf-8")
     print(f"{order.out / 'results.md'}, results.json and {sum(map(len, made.values()))} figures are written.")
 
 

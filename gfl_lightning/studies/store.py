@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gfl_lightning.studies.cell import Cell
 from gfl_lightning.studies.fingerprint import fingerprint_of
+from gfl_lightning.whole_files import whole_file
 
 Record = dict[str, Any]
 
@@ -42,7 +41,8 @@ class Store:
     def keep(self, cell: Cell, record: Record) -> None:
         """Store the record of a cell, in the place of any older one."""
         content = {"parameters": cell.parameters, "fingerprint": fingerprint_of(cell.method), "record": record}
-        write_whole(self._file(cell), json.dumps(content, allow_nan=False))
+        with whole_file(self._file(cell)) as scratch:
+            scratch.write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
 
     def _file(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key}.json"
@@ -55,21 +55,3 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return stored if intact and "fingerprint" in stored else None
-
-
-def write_whole(file: Path, text: str) -> None:
-    """Write text through a temporary file of this process's own, which is moved into place."""
-    write_bytes(file, text.encode())
-
-
-def write_bytes(file: Path, content: bytes) -> None:
-    """The same for bytes."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=file.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.replace(scratch, file)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
