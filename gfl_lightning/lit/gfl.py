@@ -61,7 +61,7 @@ class GFL(RoundModule):
         server_tau: FedAdam's τ.
         protocol: ``jacobian`` (the paper) or ``gram``: what is sent, not what is computed.
         path: ``auto``, ``dual``, ``primal`` or ``general``: how it is computed, not what comes out.
-        seed: of the initial weights, batches and participation.
+        seed: of the initial weights, batches, participation and noise.
         lr_scheduler: makes a torch scheduler of η, which steps once a round.
     """
 
