@@ -96,7 +96,8 @@ def theory(outcome: Outcome) -> list[Picture]:
             axes.plot([x for x, _ in some], [terms[name] for _, terms in some], color=colour, label=text, **mark)
         axes.set(xscale="log", yscale="log", xlabel=label)
         values = [x for x, _ in some]
-        axes.set_xticks(values, [f"{value:.2g}" for value in values])
+        shown = [f"{value:.0f}" if value >= 1 else f"{value:.1g}" for value in values]
+        axes.set_xticks(values, shown)
         axes.xaxis.set_minor_locator(NullLocator())
     legend_once(figure, grid[1:])
     caption = "The bound's left side (solid) and the terms of its right side without constants (dashed)."
