@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.planetoid import default_root, planetoid, raw_files
-from gfl_lightning.graphs.subcora import subcora
-from gfl_lightning.graphs.synthetic import dnc
+from gfl_lightning.graphs.datasets.planetoid import default_root, planetoid, raw_files
+from gfl_lightning.graphs.datasets.subcora import subcora
+from gfl_lightning.graphs.datasets.synthetic import dnc
 
 WORDS_PER_CLIENT = 18
 

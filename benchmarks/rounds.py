@@ -16,7 +16,7 @@ from benchmarks.timing import in_turns
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import LocalTraining
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.synthetic import sc, snc
+from gfl_lightning.graphs.datasets.synthetic import sc, snc
 from gfl_lightning.privacy.protection import Protection
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

@@ -11,11 +11,11 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.loggers import WandbLogger
 
 from gfl_lightning.checks import InputError, require
-from gfl_lightning.federated.evaluation import share_correct
+from gfl_lightning.engine.evaluation import share_correct
 from gfl_lightning.federated.state import FederationState
-from gfl_lightning.lit.figures import client_graph, loss_curves
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.round_module import RoundModule
+from gfl_lightning.reports.figures import client_graph, loss_curves
 from gfl_lightning.theory.connectivity import connectivity
 from gfl_lightning.theory.drift import client_drift
 from gfl_lightning.theory.gradient import gradient_norm_squared

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gfl_lightning.graphs.planetoid import default_root, raw_files
+from gfl_lightning.graphs.datasets.planetoid import default_root, raw_files
 
 torch.set_num_threads(1)  # the tensors of tests are small, and threads only wait for each other
 

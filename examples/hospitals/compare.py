@@ -24,9 +24,9 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from gfl_lightning.lit.client_report import client_scores
+from gfl_lightning.reports.client_report import client_scores
 from gfl_lightning.lit.client_tables import ClientTables
-from gfl_lightning.lit.figures import BLUE, GREY, ORANGE, STYLE, VERMILLION
+from gfl_lightning.reports.figures import BLUE, GREY, ORANGE, STYLE, VERMILLION
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.round_module import RoundModule

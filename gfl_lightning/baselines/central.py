@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gfl_lightning.baselines.networks import GAT, GCN, APPNPNet, Edges, GraphNet, GraphSAGE
 from gfl_lightning.checks import require
-from gfl_lightning.federated.evaluation import Evaluator, Metrics
+from gfl_lightning.engine.evaluation import Evaluator, Metrics
+from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.engine.training_set import TrainingSet
 from gfl_lightning.federated.federation import DivergedError
 from gfl_lightning.federated.options import require_choice
-from gfl_lightning.federated.randomness import Stream, generator
-from gfl_lightning.federated.training_set import TrainingSet
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.models.baselines import GAT, GCN, APPNPNet, Edges, GraphNet, GraphSAGE
 
 Architecture = Literal["appnp", "gcn", "gat", "sage"]
 PYG_NETS: dict[str, type[GCN] | type[GAT] | type[GraphSAGE]] = {"gcn": GCN, "gat": GAT, "sage": GraphSAGE}

@@ -9,13 +9,17 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require
-from gfl_lightning.federated.averaging import server_step
-from gfl_lightning.federated.dual import DualPath
-from gfl_lightning.federated.evaluation import Evaluator, Metrics
-from gfl_lightning.federated.exchange import Exchange, exchange
-from gfl_lightning.federated.general import GeneralPath
-from gfl_lightning.federated.local import LocalPath, LocalProblem, rescaled
-from gfl_lightning.federated.neighbourhood import Neighbourhood, rows_by_hop
+from gfl_lightning.engine.evaluation import Evaluator, Metrics
+from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.engine.training_set import TrainingSet
+from gfl_lightning.federated.exchange.exchange import Exchange, exchange
+from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood, rows_by_hop
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.local.dual import DualPath
+from gfl_lightning.federated.local.general import GeneralPath
+from gfl_lightning.federated.local.paths import Sizes, choose_path, require_protocol
+from gfl_lightning.federated.local.primal import PrimalPath
+from gfl_lightning.federated.local.problem import LocalPath, LocalProblem, rescaled
 from gfl_lightning.federated.options import (
     Estimator,
     LocalTraining,
@@ -26,16 +30,12 @@ from gfl_lightning.federated.options import (
     require_choice,
     require_rate,
 )
-from gfl_lightning.federated.paths import Sizes, choose_path, require_protocol
-from gfl_lightning.federated.primal import PrimalPath
-from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.federated.protection.shield import Shield, require_protection
+from gfl_lightning.federated.protocol.traffic import TrafficMeter
 from gfl_lightning.federated.report import Reporter, RoundReport
 from gfl_lightning.federated.schedule import Schedule
-from gfl_lightning.federated.shield import Shield, require_protection
+from gfl_lightning.federated.server.averaging import server_step
 from gfl_lightning.federated.state import FederationState
-from gfl_lightning.federated.table import SampleTable
-from gfl_lightning.federated.traffic import TrafficMeter
-from gfl_lightning.federated.training_set import TrainingSet
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import hop_diagonals, hops, propagation
 from gfl_lightning.models.aggregator import APPNP, Aggregator

@@ -8,11 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.federated.options import ProtocolName
+from gfl_lightning.federated.protocol.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.federated.schedule import Schedule
 from gfl_lightning.federated.state import FederationState
-from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.graphs.client_graph import ClientGraph
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.engine.training_set import Batches, TrainingSet, draw_batches, poisson_batches
 from gfl_lightning.federated.options import LocalTraining, Participation
-from gfl_lightning.federated.randomness import Stream, generator
-from gfl_lightning.federated.training_set import Batches, TrainingSet, draw_batches, poisson_batches
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from gfl_lightning.federated.exchange import Exchange
+from gfl_lightning.federated.exchange.exchange import Exchange
 from gfl_lightning.models.encoder import Weights
 
 

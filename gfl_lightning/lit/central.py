@@ -9,7 +9,7 @@ from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor
 
 from gfl_lightning.baselines.central import Architecture, CentralSamples, descend, network, require_finite, require_fit
-from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.lit.round_module import RoundModule, RoundResult
 from gfl_lightning.models.encoder import Weights

@@ -18,19 +18,19 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
+from gfl_lightning.engine.training_set import TrainingSet
 from gfl_lightning.federated.federation import DivergedError
-from gfl_lightning.federated.training_set import TrainingSet
 from gfl_lightning.lit.central import Central
-from gfl_lightning.lit.client_report import write_report
 from gfl_lightning.lit.client_tables import ClientTables, TableWarning
 from gfl_lightning.lit.data import DNC, ClientGraphData
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
-from gfl_lightning.lit.predictions import prediction_table, require_ending, write_table
 from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
 from gfl_lightning.lit.summary import render, summarise, write_summary
+from gfl_lightning.reports.client_report import write_report
+from gfl_lightning.reports.predictions import prediction_table, require_ending, write_table
 
 MODELS = (GFL, Central, LocalMLPs)  # imported so that the command line knows them by their short names
 EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_INTERRUPTED, EXIT_TERMINATED = 2, 3, 130, 143

@@ -7,8 +7,8 @@ from functools import cached_property, partial
 
 from pytorch_lightning import LightningDataModule
 
-from gfl_lightning.graphs import karate, planetoid, subcora, synthetic
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.datasets import karate, planetoid, subcora, synthetic
 from gfl_lightning.graphs.names import Names
 
 

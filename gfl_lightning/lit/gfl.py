@@ -9,7 +9,9 @@ from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor, nn
 
 from gfl_lightning.checks import InputError, require
-from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.engine.evaluation import Metrics
+from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.federated.exchange.predictor import Predictor
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import (
     Estimator,
@@ -20,14 +22,12 @@ from gfl_lightning.federated.options import (
     Server,
     require_choice,
 )
-from gfl_lightning.federated.predictor import Predictor
-from gfl_lightning.federated.randomness import Stream, generator
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.lit.privacy_account import PrivacyAccount
 from gfl_lightning.lit.round_module import RoundModule, RoundResult
 from gfl_lightning.models.aggregator import APPNP, SGC, Aggregator, Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.privacy.account import PrivacyAccount
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.report import PrivacyReport
 

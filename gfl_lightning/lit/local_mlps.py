@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gfl_lightning.baselines.central import require_finite, require_fit
 from gfl_lightning.baselines.local_mlps import LocalSamples, gradient, initial_models, keep_better
 from gfl_lightning.checks import require
-from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.lit.round_module import Best, RoundModule, RoundResult
 from gfl_lightning.models.encoder import Encoder, Weights

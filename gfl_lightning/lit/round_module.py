@@ -14,7 +14,7 @@ from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor
 
 from gfl_lightning.checks import require
-from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.federated.options import require_rate
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.models.encoder import Weights

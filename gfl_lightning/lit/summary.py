@@ -11,7 +11,7 @@ from typing import Any
 
 from pytorch_lightning import Trainer
 
-from gfl_lightning.federated.evaluation import Metrics
+from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.whole_files import whole_file
 

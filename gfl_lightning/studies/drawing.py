@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gfl_lightning.lit.style import GREY, STYLE
+from gfl_lightning.reports.style import GREY, STYLE
 from gfl_lightning.studies.cell import Row
 from gfl_lightning.studies.outcome import Outcome
 from gfl_lightning.studies.statistics import band

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from matplotlib import rc_context
 
-from gfl_lightning.lit.style import STYLE, VERMILLION
+from gfl_lightning.reports.style import STYLE, VERMILLION
 from gfl_lightning.studies import our_figures, paper_figures
 from gfl_lightning.studies.drawing import Picture
 from gfl_lightning.studies.outcome import Outcome

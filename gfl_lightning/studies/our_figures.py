@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from gfl_lightning.lit.style import BLUE, GREEN, GREY, LINES, ORANGE, canvas, single
+from gfl_lightning.reports.style import BLUE, GREEN, GREY, LINES, ORANGE, canvas, single
 from gfl_lightning.studies.drawing import MARKS, Picture, legend_once, points, within_percent
 from gfl_lightning.studies.our_tables import theory_terms
 from gfl_lightning.studies.outcome import Outcome

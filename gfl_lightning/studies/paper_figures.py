@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gfl_lightning.lit.style import BLUE, GREY, LINES, VERMILLION, canvas, single
+from gfl_lightning.reports.style import BLUE, GREY, LINES, VERMILLION, canvas, single
 from gfl_lightning.studies.drawing import MARKS, SMALL, Picture, legend_once, loss_band, points, within_percent
 from gfl_lightning.studies.outcome import Outcome, published
 from gfl_lightning.studies.published import COLUMNS, NOISE_LEVELS

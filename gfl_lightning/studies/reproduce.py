@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.graphs.planetoid import read_planetoid
+from gfl_lightning.graphs.datasets.planetoid import read_planetoid
 from gfl_lightning.studies.catalogue import STUDIES, shrunk
 from gfl_lightning.studies.cell import Cell, Row
 from gfl_lightning.studies.command import Order

@@ -12,14 +12,14 @@ import torch
 
 from gfl_lightning.baselines.central import CentralSamples, descend, network, on_span, require_finite
 from gfl_lightning.baselines.local_mlps import LocalSamples, gradient, initial_models, keep_better
-from gfl_lightning.federated.evaluation import Metrics, share_correct
+from gfl_lightning.engine.evaluation import Metrics, share_correct
 from gfl_lightning.federated.federation import DivergedError, Federation
 from gfl_lightning.federated.options import LocalTraining
-from gfl_lightning.federated.release_facts import release_facts
-from gfl_lightning.graphs import synthetic
+from gfl_lightning.federated.protection.release_facts import release_facts
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.planetoid import planetoid
-from gfl_lightning.graphs.subcora import subcora
+from gfl_lightning.graphs.datasets import synthetic
+from gfl_lightning.graphs.datasets.planetoid import planetoid
+from gfl_lightning.graphs.datasets.subcora import subcora
 from gfl_lightning.models.aggregator import APPNP, Identity
 from gfl_lightning.models.encoder import Encoder, Weights
 from gfl_lightning.privacy.ledger import calibrated

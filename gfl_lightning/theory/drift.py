@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gfl_lightning.federated.client_models import client_models
 from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.models.encoder import Weights
 

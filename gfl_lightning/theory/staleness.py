@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require
-from gfl_lightning.federated.client_models import client_models
 from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.propagation import propagation

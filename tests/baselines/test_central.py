@@ -6,9 +6,9 @@ import pytest
 import torch
 from graph_builders import random_clients
 
+from gfl_lightning.baselines import networks as baselines
 from gfl_lightning.baselines.central import Architecture, CentralSamples, descend, network, on_span
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.models import baselines
 
 
 def graph() -> ClientGraph:

@@ -7,7 +7,7 @@ from graph_builders import random_clients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gfl_lightning.federated.training_set import TrainingSet, draw_batches
+from gfl_lightning.engine.training_set import TrainingSet, draw_batches
 from gfl_lightning.graphs.client_graph import Split
 
 

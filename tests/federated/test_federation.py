@@ -13,8 +13,8 @@ from torchmetrics.functional import accuracy as reference_accuracy
 from gfl_lightning.federated.federation import DivergedError, Federation
 from gfl_lightning.federated.options import LocalTraining, Participation, Server
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.planetoid import planetoid
-from gfl_lightning.graphs.synthetic import snc
+from gfl_lightning.graphs.datasets.planetoid import planetoid
+from gfl_lightning.graphs.datasets.synthetic import snc
 from gfl_lightning.models.encoder import Encoder
 
 SMALL = Encoder(6, 3, (5,))

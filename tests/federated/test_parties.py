@@ -11,11 +11,11 @@ from graph_builders import random_clients
 from torch import Tensor
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.messages import FactorUpload, JacobianUpload, Message, ModelBroadcast
 from gfl_lightning.federated.options import Estimator, LocalTraining, Participation, ProtocolName
-from gfl_lightning.federated.parties import ClientParty, ServerParty
+from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload, Message, ModelBroadcast
+from gfl_lightning.federated.protocol.parties import ClientParty, ServerParty
+from gfl_lightning.federated.protocol.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.federated.report import RoundReport
-from gfl_lightning.federated.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.models.encoder import Encoder, Weights
 

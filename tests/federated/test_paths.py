@@ -13,11 +13,12 @@ from oracle import Client, dense_powers, run_round
 from torch import Tensor
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.federated import dual, general, neighbourhood
+from gfl_lightning.federated.exchange import neighbourhood
 from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.local import dual, general
+from gfl_lightning.federated.local.paths import Sizes, choose_path
 from gfl_lightning.federated.options import LocalTraining, Participation, Path, Server
-from gfl_lightning.federated.paths import Sizes, choose_path
-from gfl_lightning.graphs.synthetic import snc
+from gfl_lightning.graphs.datasets.synthetic import snc
 from gfl_lightning.models.aggregator import APPNP, SGC, Aggregator, Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder, Weights
 

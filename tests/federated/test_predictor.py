@@ -10,8 +10,8 @@ import torch
 from graph_builders import random_clients
 
 from gfl_lightning.checks import InputError
+from gfl_lightning.federated.exchange.predictor import Predictor
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.predictor import Predictor
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.models.aggregator import APPNP, SGC, Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder

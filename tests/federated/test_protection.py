@@ -13,14 +13,14 @@ from oracle import Client, bounded, dense_powers, run_round
 from torch import Tensor
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.federated import dual, general
-from gfl_lightning.federated import guard as guard_module
-from gfl_lightning.federated.client_models import client_models
+from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.general import GeneralPath
-from gfl_lightning.federated.local import LocalProblem, finite_only, update_norms
+from gfl_lightning.federated.local import dual, general
+from gfl_lightning.federated.local.client_models import client_models
+from gfl_lightning.federated.local.general import GeneralPath
+from gfl_lightning.federated.local.problem import LocalProblem, finite_only, update_norms
 from gfl_lightning.federated.options import LocalTraining, Participation, Path, Server
-from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.federated.protection import guard as guard_module
 from gfl_lightning.models.aggregator import APPNP, Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder, Weights
 from gfl_lightning.privacy.protection import Protection

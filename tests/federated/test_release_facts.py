@@ -10,10 +10,10 @@ from graph_builders import random_clients
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.messages import FactorUpload, JacobianUpload, ModelUpload, RepresentationUpload
 from gfl_lightning.federated.options import LocalTraining, Participation, Server
-from gfl_lightning.federated.protected_messages import protected
-from gfl_lightning.federated.release_facts import release_facts
+from gfl_lightning.federated.protection.protected_messages import protected
+from gfl_lightning.federated.protection.release_facts import release_facts
+from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload, ModelUpload, RepresentationUpload
 from gfl_lightning.models.aggregator import Identity, LearnablePolynomial
 from gfl_lightning.models.encoder import Encoder
 from gfl_lightning.privacy.mixing import direct_ratio, leverage

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.graphs.csbm import (
+from gfl_lightning.graphs.datasets.csbm import (
     _bernoulli_positions,
     _pair,
     edge_probabilities,

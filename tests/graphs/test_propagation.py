@@ -13,6 +13,7 @@ from torch_geometric.nn import APPNP, SGConv
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs import propagation as module
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.datasets.synthetic import dnc
 from gfl_lightning.graphs.propagation import (
     appnp_coefficients,
     hops,
@@ -21,7 +22,6 @@ from gfl_lightning.graphs.propagation import (
     propagation,
     sgc_coefficients,
 )
-from gfl_lightning.graphs.synthetic import dnc
 
 
 def dense_P(graph: ClientGraph) -> Tensor:

@@ -17,9 +17,9 @@ from torch_geometric.datasets import Planetoid
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.karate import karate
-from gfl_lightning.graphs.planetoid import planetoid, read_planetoid
-from gfl_lightning.graphs.subcora import SubCoraRecipe, subcora
+from gfl_lightning.graphs.datasets.karate import karate
+from gfl_lightning.graphs.datasets.planetoid import planetoid, read_planetoid
+from gfl_lightning.graphs.datasets.subcora import SubCoraRecipe, subcora
 
 
 def test_cora_is_pygs_cora(planetoid_root: Path, tmp_path: Path) -> None:

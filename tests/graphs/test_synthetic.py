@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.synthetic import dnc, sc, snc
+from gfl_lightning.graphs.datasets.synthetic import dnc, sc, snc
 
 RECIPES: list[Callable[..., ClientGraph]] = [dnc, snc, sc]
 

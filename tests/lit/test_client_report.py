@@ -15,9 +15,9 @@ from torch import Tensor
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.names import Names
-from gfl_lightning.lit.client_report import client_scores, scores, write_report
-from gfl_lightning.lit.figures import confusion_matrix
-from gfl_lightning.lit.predictions import prediction_table, write_table
+from gfl_lightning.reports.client_report import client_scores, scores, write_report
+from gfl_lightning.reports.figures import confusion_matrix
+from gfl_lightning.reports.predictions import prediction_table, write_table
 
 
 def f1(predicted: Tensor, label: Tensor) -> float:

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.federated.evaluation import share_correct
+from gfl_lightning.engine.evaluation import share_correct
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.lit.figures import client_graph, layout, loss_curves
-from gfl_lightning.lit.style import BLUE, FAINT, VERMILLION
+from gfl_lightning.reports.figures import client_graph, layout, loss_curves
+from gfl_lightning.reports.style import BLUE, FAINT, VERMILLION
 
 
 def legend(figure: Figure) -> list[str]:

@@ -10,9 +10,9 @@ from graph_builders import random_clients
 from torch import Tensor
 from torch.nn import functional as F
 
+from gfl_lightning.baselines.networks import GAT, GCN, APPNPNet, GraphNet, GraphSAGE
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.models.baselines import GAT, GCN, APPNPNet, GraphNet, GraphSAGE
 from gfl_lightning.models.encoder import Encoder
 
 NETS = [APPNPNet, GCN, GAT, GraphSAGE]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gfl_lightning.privacy.jacobian_noise import JacobianNoise, JacobianNoiseSource, entrywise
+from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise, JacobianNoiseSource, entrywise
 
 N, K, C, M, D = 6, 3, 2, 3, 7
 SHAPES = {"W1": (M, D), "W2": (C, M)}

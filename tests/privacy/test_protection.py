@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.privacy.clipping import clip_scale, clipped_rows
+from gfl_lightning.federated.protection.clipping import clip_scale, clipped_rows
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.releases import Guarantee
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from gfl_lightning.graphs import planetoid
+from gfl_lightning.graphs.datasets import planetoid
 from gfl_lightning.studies import command, pool, reproduce, store
 from gfl_lightning.studies.cell import Cell
 from gfl_lightning.studies.drawing import save

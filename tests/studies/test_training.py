@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import LocalTraining
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.graphs.synthetic import dnc, sc
+from gfl_lightning.graphs.datasets.synthetic import dnc, sc
 from gfl_lightning.models.aggregator import Identity
 from gfl_lightning.studies.cell import Cell, DataSet, Method
 from gfl_lightning.studies.training import run_cell, without_test

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.graphs.synthetic import sc
+from gfl_lightning.graphs.datasets.synthetic import sc
 from gfl_lightning.theory import connectivity as module
 from gfl_lightning.theory.connectivity import connectivity
 

@@ -10,9 +10,9 @@ import torch
 from graph_builders import nodes, random_clients
 from oracle import Client, dense_powers, run_round
 
-from gfl_lightning.federated.client_models import client_models
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.local import weighted_sum
+from gfl_lightning.federated.local.client_models import client_models
+from gfl_lightning.federated.local.problem import weighted_sum
 from gfl_lightning.federated.options import LocalTraining, Participation, Server
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.models.aggregator import APPNP, LearnablePolynomial

@@ -9,7 +9,7 @@ import torch
 from graph_builders import random_clients
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.graphs.synthetic import sc
+from gfl_lightning.graphs.datasets.synthetic import sc
 from gfl_lightning.models.aggregator import APPNP
 from gfl_lightning.models.encoder import Encoder
 from gfl_lightning.theory.connectivity import connectivity

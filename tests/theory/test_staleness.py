@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.federated.client_models import client_models
 from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.options import LocalTraining, Participation
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import Split

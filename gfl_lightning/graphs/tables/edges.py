@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.adjacency import adjacency_matrix
-from gfl_lightning.graphs.csbm import Array, Index
+from gfl_lightning.graphs.datasets.csbm import Array, Index
 from gfl_lightning.graphs.tables.problems import Problems, shown
 from gfl_lightning.graphs.tables.reading import Table, column_names, read_table, require_column
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.adjacency import adjacency_matrix
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.lit.style import BLUE, FAINT, GREY, LINES, STYLE, VERMILLION, single
+from gfl_lightning.reports.style import BLUE, FAINT, GREY, LINES, STYLE, VERMILLION, single
 
 Positions = NDArray[np.float64]
 

@@ -19,8 +19,8 @@ from torchmetrics.functional.classification import (
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.names import Names
-from gfl_lightning.lit.figures import confusion_matrix
-from gfl_lightning.lit.predictions import write_table
+from gfl_lightning.reports.figures import confusion_matrix
+from gfl_lightning.reports.predictions import write_table
 from gfl_lightning.whole_files import whole_file
 
 BINS = 15

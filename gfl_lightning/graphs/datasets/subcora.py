@@ -17,8 +17,8 @@ from torch_geometric.data import Data
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.graphs.adjacency import adjacency_matrix
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.csbm import Index
-from gfl_lightning.graphs.planetoid import default_root, read_planetoid
+from gfl_lightning.graphs.datasets.csbm import Index
+from gfl_lightning.graphs.datasets.planetoid import default_root, read_planetoid
 from gfl_lightning.whole_files import whole_file
 
 RECIPE_VERSION = 1

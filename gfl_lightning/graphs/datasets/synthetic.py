@@ -14,9 +14,9 @@ from scipy.sparse.csgraph import connected_components
 
 from gfl_lightning.checks import InputError, require, require_count
 from gfl_lightning.graphs.adjacency import adjacency_matrix
-from gfl_lightning.graphs.balanced_growth import grow_training_set
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.csbm import (
+from gfl_lightning.graphs.datasets.balanced_growth import grow_training_set
+from gfl_lightning.graphs.datasets.csbm import (
     Array,
     Index,
     edge_probabilities,

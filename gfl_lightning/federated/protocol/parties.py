@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.func import jacrev, vjp
 from torch.nn import functional as F
 
-from gfl_lightning.federated.messages import (
+from gfl_lightning.federated.options import ProtocolName
+from gfl_lightning.federated.protection.protected_messages import protected
+from gfl_lightning.federated.protocol.messages import (
     FactorAggregate,
     FactorModelUpload,
     FactorUpload,
@@ -25,8 +27,6 @@ from gfl_lightning.federated.messages import (
     RepresentationAggregate,
     RepresentationUpload,
 )
-from gfl_lightning.federated.options import ProtocolName
-from gfl_lightning.federated.protected_messages import protected
 from gfl_lightning.models.encoder import Encoder, Weights
 from gfl_lightning.privacy.protection import Protection
 

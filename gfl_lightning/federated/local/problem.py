@@ -10,13 +10,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gfl_lightning.federated.exchange import Exchange
-from gfl_lightning.federated.neighbourhood import Neighbourhood
-from gfl_lightning.federated.step_guard import StepGuard
-from gfl_lightning.federated.training_set import Batches, TrainingSet
+from gfl_lightning.engine.training_set import Batches, TrainingSet
+from gfl_lightning.federated.exchange.exchange import Exchange
+from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood
+from gfl_lightning.federated.protection.clipping import clip_scale
+from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
+from gfl_lightning.federated.protection.step_guard import StepGuard
 from gfl_lightning.models.encoder import Weights
-from gfl_lightning.privacy.clipping import clip_scale
-from gfl_lightning.privacy.jacobian_noise import JacobianNoise
 from gfl_lightning.privacy.protection import Protection
 
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gfl_lightning.federated.features import Features
-from gfl_lightning.federated.guard import UploadGuard
-from gfl_lightning.federated.table import SampleTable
+from gfl_lightning.federated.exchange.features import Features
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.protection.clipping import scaled_rows
+from gfl_lightning.federated.protection.guard import UploadGuard
 from gfl_lightning.models.encoder import Encoder, Weights
-from gfl_lightning.privacy.clipping import scaled_rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev, vjp, vmap
 
-from gfl_lightning.federated.exchange import Exchange
-from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, update_norms, weighted_sum
-from gfl_lightning.federated.neighbourhood import rows_by_hop
+from gfl_lightning.federated.exchange.exchange import Exchange
+from gfl_lightning.federated.exchange.neighbourhood import rows_by_hop
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.local.problem import LocalProblem, LocalResult, finite_only, update_norms, weighted_sum
 from gfl_lightning.federated.options import Estimator, LocalTraining
-from gfl_lightning.federated.step_guard import StepGuard
-from gfl_lightning.federated.table import SampleTable
+from gfl_lightning.federated.protection.step_guard import StepGuard
 from gfl_lightning.graphs.propagation import Propagation
 from gfl_lightning.models.encoder import Encoder, Weights
 

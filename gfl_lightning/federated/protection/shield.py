@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require
-from gfl_lightning.federated.guard import UploadGuard
-from gfl_lightning.federated.local import LocalProblem, LocalResult
+from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.engine.training_set import TrainingSet
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.local.problem import LocalProblem, LocalResult
 from gfl_lightning.federated.options import Estimator, ProtocolName
-from gfl_lightning.federated.randomness import Stream, generator
-from gfl_lightning.federated.step_guard import StepGuard
-from gfl_lightning.federated.table import SampleTable
-from gfl_lightning.federated.training_set import TrainingSet
+from gfl_lightning.federated.protection.guard import UploadGuard
+from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise, JacobianNoiseSource, entrywise
+from gfl_lightning.federated.protection.step_guard import StepGuard
 from gfl_lightning.models.encoder import Encoder, Weights
-from gfl_lightning.privacy.jacobian_noise import JacobianNoise, JacobianNoiseSource, entrywise
 from gfl_lightning.privacy.protection import Protection
 
 LARGEST_FEATURE = 1e9

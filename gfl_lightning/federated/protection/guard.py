@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from gfl_lightning.federated.randomness import Stream, generator
-from gfl_lightning.federated.table import Ragged, SampleTable
+from gfl_lightning.engine.ragged import Ragged
+from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.protection.clipping import clip_scale, clipped_rows
 from gfl_lightning.models.encoder import Encoder, Weights
-from gfl_lightning.privacy.clipping import clip_scale, clipped_rows
 from gfl_lightning.privacy.protection import Protection
 
 CHUNK_ENTRIES = 2**25

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require
-from gfl_lightning.federated.evaluation import Evaluator, Metrics
-from gfl_lightning.federated.exchange import exchange
-from gfl_lightning.federated.guard import UploadGuard
-from gfl_lightning.federated.table import SampleTable
+from gfl_lightning.engine.evaluation import Evaluator, Metrics
+from gfl_lightning.federated.exchange.exchange import exchange
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.protection.guard import UploadGuard
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import Propagation, normalized_adjacency
 from gfl_lightning.models.aggregator import Aggregator

@@ -13,7 +13,7 @@ from typing import Any
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.release_facts import release_facts
+from gfl_lightning.federated.protection.release_facts import release_facts
 from gfl_lightning.privacy.ledger import Ledger, calibrated
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.releases import Guarantee, Releases, releases

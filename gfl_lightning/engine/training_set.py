@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfl_lightning.checks import require
-from gfl_lightning.federated.randomness import Stream, generator
-from gfl_lightning.federated.table import Ragged
+from gfl_lightning.engine.ragged import Ragged
+from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 
 

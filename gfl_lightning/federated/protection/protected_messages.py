@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
-from gfl_lightning.federated.messages import JacobianUpload, Message, ModelUpload, RepresentationUpload
+from gfl_lightning.federated.protection.clipping import clip_scale
+from gfl_lightning.federated.protocol.messages import JacobianUpload, Message, ModelUpload, RepresentationUpload
 from gfl_lightning.models.encoder import Weights
-from gfl_lightning.privacy.clipping import clip_scale
 from gfl_lightning.privacy.protection import Protection
 
 

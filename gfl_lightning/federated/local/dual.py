@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfl_lightning.federated.exchange import UploadGroup
-from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, residual
-from gfl_lightning.federated.neighbourhood import Neighbourhood, rows_of_others
-from gfl_lightning.federated.table import SampleTable
-from gfl_lightning.federated.training_set import TrainingSet
-from gfl_lightning.privacy.jacobian_noise import JacobianNoise
+from gfl_lightning.engine.training_set import TrainingSet
+from gfl_lightning.federated.exchange.exchange import UploadGroup
+from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood, rows_of_others
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.local.problem import LocalProblem, LocalResult, finite_only, residual
+from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
 
 CHUNK_ENTRIES = 2**24
 

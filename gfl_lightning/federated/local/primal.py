@@ -11,12 +11,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gfl_lightning.federated.exchange import UploadGroup
-from gfl_lightning.federated.gradient_norms import Compensation, gradient_norms
-from gfl_lightning.federated.local import LocalProblem, LocalResult, finite_only, residual, update_norms
-from gfl_lightning.federated.neighbourhood import Neighbourhood
-from gfl_lightning.federated.table import SampleTable
-from gfl_lightning.privacy.jacobian_noise import JacobianNoise
+from gfl_lightning.federated.exchange.exchange import UploadGroup
+from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.local.gradient_norms import Compensation, gradient_norms
+from gfl_lightning.federated.local.problem import LocalProblem, LocalResult, finite_only, residual, update_norms
+from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfl_lightning.federated.randomness import Stream, generator
+from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.federated.protection.clipping import clip_scale
 from gfl_lightning.models.encoder import Weights
-from gfl_lightning.privacy.clipping import clip_scale
 
 
 @dataclass(frozen=True, eq=False)

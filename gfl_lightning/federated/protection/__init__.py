@@ -1,0 +1,1 @@
+"""Bounds and noise on what clients upload, in the order of a round."""

@@ -1,0 +1,1 @@
+"""What the parties send: messages, the parties that send them, and bytes."""

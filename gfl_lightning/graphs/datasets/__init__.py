@@ -1,0 +1,1 @@
+"""Data sets: recipes for client graphs."""
