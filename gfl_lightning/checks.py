@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 
@@ -19,3 +20,13 @@ def require_count(argument: str, value: int, least: int = 1) -> None:
     """Refuse anything but a whole number of at least ``least``."""
     require(type(value) is int, argument, f"be a whole number of at least {least}", value)
     require(value >= least, argument, f"be at least {least}", value)
+
+
+def require_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not among the choices."""
+    require(value in choices, argument, f"be one of {', '.join(choices)}", value)
+
+
+def require_rate(argument: str, value: float) -> None:
+    """Refuse a learning rate that is not positive and finite."""
+    require(0 < value < math.inf, argument, "be positive and finite", value)

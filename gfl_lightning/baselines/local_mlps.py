@@ -14,7 +14,7 @@ from gfl_lightning.engine.ragged import Ragged
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.engine.training_set import TrainingSet, draw_batches
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 
 
 def initial_models(encoder: Encoder, num_clients: int, seed: int) -> Weights:

@@ -20,7 +20,7 @@ from torch_geometric.utils import add_self_loops
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import appnp_coefficients
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 Edges = tuple[Tensor, Tensor | None]
 DENSE_UP_TO = 1000

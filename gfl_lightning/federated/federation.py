@@ -38,8 +38,9 @@ from gfl_lightning.federated.server.averaging import server_step
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import hop_diagonals, hops, propagation
-from gfl_lightning.models.aggregator import APPNP, Aggregator
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.protection import Protection
 
 

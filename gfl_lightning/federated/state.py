@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from gfl_lightning.federated.exchange.exchange import Exchange
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
 @dataclass(frozen=True, eq=False)

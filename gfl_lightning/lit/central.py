@@ -12,7 +12,7 @@ from gfl_lightning.baselines.central import Architecture, CentralSamples, descen
 from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.lit.round_module import RoundModule, RoundResult
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
 class Central(RoundModule):

@@ -25,8 +25,12 @@ from gfl_lightning.federated.options import (
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.lit.round_module import RoundModule, RoundResult
-from gfl_lightning.models.aggregator import APPNP, SGC, Aggregator, Identity, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.sgc import SGC
+from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.account import PrivacyAccount
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.report import PrivacyReport

@@ -16,7 +16,7 @@ from gfl_lightning.checks import require
 from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.lit.round_module import Best, RoundModule, RoundResult
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 
 
 class LocalMLPs(RoundModule):

@@ -17,7 +17,7 @@ from gfl_lightning.checks import require
 from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.federated.options import require_rate
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.report import PrivacyReport
 
 

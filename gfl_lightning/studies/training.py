@@ -20,8 +20,9 @@ from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.datasets import synthetic
 from gfl_lightning.graphs.datasets.planetoid import planetoid
 from gfl_lightning.graphs.datasets.subcora import subcora
-from gfl_lightning.models.aggregator import APPNP, Identity
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.ledger import calibrated
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.releases import Guarantee

@@ -8,7 +8,7 @@ from torch import Tensor
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.state import FederationState
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
 def dispersion(weights: Weights, vote: Tensor) -> float:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
 def objective(graph: ClientGraph, logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch_geometric.utils import subgraph
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
 def sample_gradients(federation: Federation, weights: Weights) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.propagation import propagation
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from gfl_lightning.federated.options import LocalTraining, Participation, Server
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.datasets.planetoid import planetoid
 from gfl_lightning.graphs.datasets.synthetic import snc
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 SMALL = Encoder(6, 3, (5,))
 WIDE = Encoder(6, 3, (32,))

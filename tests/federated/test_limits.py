@@ -14,8 +14,8 @@ from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import LocalTraining, Server
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.datasets.synthetic import dnc
-from gfl_lightning.models.aggregator import Identity
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 
 @pytest.mark.parametrize("path", ["dual", "primal", "general"])

@@ -17,7 +17,7 @@ from gfl_lightning.federated.protocol.parties import ClientParty, ServerParty
 from gfl_lightning.federated.protocol.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.federated.report import RoundReport
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 
 SMALL = Encoder(6, 3, (5,))
 EVERYONE = Participation()

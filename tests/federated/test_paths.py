@@ -19,8 +19,12 @@ from gfl_lightning.federated.local import dual, general
 from gfl_lightning.federated.local.paths import Sizes, choose_path
 from gfl_lightning.federated.options import LocalTraining, Participation, Path, Server
 from gfl_lightning.graphs.datasets.synthetic import snc
-from gfl_lightning.models.aggregator import APPNP, SGC, Aggregator, Identity, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.sgc import SGC
+from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 
 ROUNDS = 3
 VARIANTS: dict[str, dict[str, Any]] = {

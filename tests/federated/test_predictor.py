@@ -13,8 +13,11 @@ from gfl_lightning.checks import InputError
 from gfl_lightning.federated.exchange.predictor import Predictor
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.models.aggregator import APPNP, SGC, Identity, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.sgc import SGC
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 from gfl_lightning.privacy.protection import Protection
 
 

@@ -21,8 +21,10 @@ from gfl_lightning.federated.local.general import GeneralPath
 from gfl_lightning.federated.local.problem import LocalProblem, finite_only, update_norms
 from gfl_lightning.federated.options import LocalTraining, Participation, Path, Server
 from gfl_lightning.federated.protection import guard as guard_module
-from gfl_lightning.models.aggregator import APPNP, Identity, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.protection import Protection
 
 ROUNDS = 3

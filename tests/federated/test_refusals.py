@@ -13,8 +13,10 @@ from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import DivergedError, Federation
 from gfl_lightning.federated.options import LocalTraining, Participation, Server
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.models.aggregator import APPNP, SGC, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.sgc import SGC
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 SMALL = Encoder(6, 3, (5,))
 

@@ -14,8 +14,9 @@ from gfl_lightning.federated.options import LocalTraining, Participation, Server
 from gfl_lightning.federated.protection.protected_messages import protected
 from gfl_lightning.federated.protection.release_facts import release_facts
 from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload, ModelUpload, RepresentationUpload
-from gfl_lightning.models.aggregator import Identity, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 from gfl_lightning.privacy.mixing import direct_ratio, leverage
 from gfl_lightning.privacy.protection import Protection
 

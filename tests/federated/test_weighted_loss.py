@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import LocalTraining, Path
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.models.aggregator import APPNP
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.theory.gradient import gradient
 
 PATHS: list[Path] = ["dual", "primal", "general"]

@@ -25,7 +25,7 @@ from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 Fit = Callable[..., FederatedTrainer]
 ARCHITECTURES = ["appnp", "gcn", "gat", "sage"]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from gfl_lightning.baselines.networks import GAT, GCN, APPNPNet, GraphNet, GraphSAGE
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 NETS = [APPNPNet, GCN, GAT, GraphSAGE]
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from gfl_lightning.models.aggregator import APPNP, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -12,7 +12,7 @@ from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import LocalTraining
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.datasets.synthetic import dnc, sc
-from gfl_lightning.models.aggregator import Identity
+from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.studies.cell import Cell, DataSet, Method
 from gfl_lightning.studies.training import run_cell, without_test
 

@@ -15,8 +15,9 @@ from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.local.problem import weighted_sum
 from gfl_lightning.federated.options import LocalTraining, Participation, Server
 from gfl_lightning.federated.state import FederationState
-from gfl_lightning.models.aggregator import APPNP, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.theory.drift import client_drift, dispersion
 from gfl_lightning.theory.gradient import gradient
 

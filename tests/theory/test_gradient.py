@@ -13,8 +13,11 @@ from torch.nn import functional as F
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.options import LocalTraining
-from gfl_lightning.models.aggregator import APPNP, SGC, Identity, LearnablePolynomial
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.sgc import SGC
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.theory.gradient import gradient, gradient_norm_squared, objective
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ from graph_builders import random_clients
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.graphs.datasets.synthetic import sc
-from gfl_lightning.models.aggregator import APPNP
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 from gfl_lightning.theory.connectivity import connectivity
 from gfl_lightning.theory.gradient import gradient
 from gfl_lightning.theory.heterogeneity import batch_variance, client_gradients, kappa_squared, sample_gradients

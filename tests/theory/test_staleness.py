@@ -17,8 +17,9 @@ from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.options import LocalTraining, Participation
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.models.aggregator import APPNP, Identity
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.theory.staleness import staleness
 
 

@@ -16,7 +16,7 @@ from gfl_lightning.federated.exchange.features import Features
 from gfl_lightning.federated.exchange.sample_table import SampleTable
 from gfl_lightning.federated.protection.clipping import scaled_rows
 from gfl_lightning.federated.protection.guard import UploadGuard
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 
 
 @dataclass(frozen=True, eq=False)

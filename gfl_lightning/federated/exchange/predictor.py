@@ -15,8 +15,8 @@ from gfl_lightning.federated.exchange.sample_table import SampleTable
 from gfl_lightning.federated.protection.guard import UploadGuard
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.propagation import Propagation, normalized_adjacency
-from gfl_lightning.models.aggregator import Aggregator
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.protection import Protection
 
 

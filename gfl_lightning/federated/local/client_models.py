@@ -11,7 +11,7 @@ from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.general import GeneralPath
 from gfl_lightning.federated.local.problem import rescaled
 from gfl_lightning.federated.state import FederationState
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.protection import Protection
 
 

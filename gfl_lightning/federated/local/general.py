@@ -22,7 +22,7 @@ from gfl_lightning.federated.local.problem import LocalProblem, LocalResult, fin
 from gfl_lightning.federated.options import Estimator, LocalTraining
 from gfl_lightning.federated.protection.step_guard import StepGuard
 from gfl_lightning.graphs.propagation import Propagation
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 
 CHUNK_BYTES = 2**28
 PULL = "pull"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.federated.options import Estimator, LocalTraining, Path, require_choice
-from gfl_lightning.models.aggregator import Aggregator
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 MEMORY_LIMIT = 4 * 2**30
 

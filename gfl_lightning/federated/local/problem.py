@@ -16,7 +16,7 @@ from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood
 from gfl_lightning.federated.protection.clipping import clip_scale
 from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
 from gfl_lightning.federated.protection.step_guard import StepGuard
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.protection import Protection
 
 

@@ -17,7 +17,7 @@ from gfl_lightning.engine.ragged import Ragged
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.federated.exchange.sample_table import SampleTable
 from gfl_lightning.federated.protection.clipping import clip_scale, clipped_rows
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.protection import Protection
 
 CHUNK_ENTRIES = 2**25

@@ -14,7 +14,7 @@ from torch import Tensor
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.federated.protection.clipping import clip_scale
 from gfl_lightning.federated.protocol.messages import JacobianUpload, Message, ModelUpload, RepresentationUpload
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.protection import Protection
 
 

@@ -18,7 +18,7 @@ from gfl_lightning.federated.options import Estimator, ProtocolName
 from gfl_lightning.federated.protection.guard import UploadGuard
 from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise, JacobianNoiseSource, entrywise
 from gfl_lightning.federated.protection.step_guard import StepGuard
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.protection import Protection
 
 LARGEST_FEATURE = 1e9

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.federated.protection.clipping import clip_scale
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
 @dataclass(frozen=True, eq=False)

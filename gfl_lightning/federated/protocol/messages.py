@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
 @dataclass(frozen=True, eq=False)

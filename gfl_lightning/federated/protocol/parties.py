@@ -27,7 +27,7 @@ from gfl_lightning.federated.protocol.messages import (
     RepresentationAggregate,
     RepresentationUpload,
 )
-from gfl_lightning.models.encoder import Encoder, Weights
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.protection import Protection
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gfl_lightning.federated.options import ProtocolName
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 
 @dataclass(frozen=True)

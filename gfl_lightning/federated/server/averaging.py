@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gfl_lightning.federated.options import Server
-from gfl_lightning.models.encoder import Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 Moments = dict[str, Weights]
 

@@ -16,7 +16,7 @@ from gfl_lightning.federated.federation import DivergedError, Federation
 from gfl_lightning.federated.options import LocalTraining
 from gfl_lightning.graphs.tables.network import read_network
 from gfl_lightning.graphs.tables.settings import Settings
-from gfl_lightning.models.encoder import Encoder
+from gfl_lightning.models.encoders.encoder import SizedEncoder
 
 CLIENTS = st.sampled_from(["a", "b", "c", "007", "NA", "ä,ö", 'with "quotes"', "two\nlines"])
 NUMBERS = st.one_of(st.floats(width=32).map(str), st.integers(-(10**40), 10**40).map(str), st.just(""))

@@ -1,0 +1,120 @@
+"""What trains in rounds: the contract of the federation, of the centralised networks and of clients that train alone.
+
+One Lightning adapter (`lit`) and one loop of studies serve every engine. A state is data: the rounds done, the weights,
+and whatever else the next round depends on; making a round is a function of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.checks import require
+from gfl_lightning.engine.best import Best
+from gfl_lightning.engine.evaluation import Evaluator, Metrics
+from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.models.encoders.encoder import Weights
+
+
+@dataclass(frozen=True, eq=False)
+class EngineState:
+    """Where training stands.
+
+    Args:
+        round: rounds done.
+        weights: the model by name.
+    """
+
+    round: int
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a round tells about itself: metrics of the new weights by split."""
+
+    round: int
+    metrics: dict[str, Metrics]
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """What else is worth logging."""
+        return {}
+
+
+class DivergedError(RuntimeError):
+    """Training has no finite weights any more; ``state`` is the last good one, where it is known."""
+
+    def __init__(self, message: str, state: EngineState | None = None) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class Predictor(ABC):
+    """What weights predict on a client graph, also where nobody trains."""
+
+    graph: ClientGraph
+
+    @abstractmethod
+    def logits_of(self, weights: Weights, round_number: int | None = None) -> Tensor:
+        """Logits of every sample ``[S, c]`` at any weights.
+
+        With the number of the round that left these weights, everything that is shared on the way is protected as in
+        that round; without one it is exact.
+        """
+
+    def metrics_of(self, weights: Weights, round_number: int | None = None) -> dict[str, Metrics]:
+        """Metrics of any weights on each split."""
+        return self.evaluator(self.logits_of(weights, round_number))
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Metrics from logits."""
+        return Evaluator(self.graph)
+
+
+S = TypeVar("S", bound=EngineState)
+
+
+class Engine(Predictor, Generic[S]):
+    """A model and the rounds that train it on the samples of a client graph; it never changes once it is made."""
+
+    lr: float
+    updates_per_round: int = 1
+
+    @abstractmethod
+    def start(self, weights: Weights | None = None) -> S:
+        """The state before the first round, from given weights or from those of the engine's seed."""
+
+    @abstractmethod
+    def round(self, state: S, lr: float | None = None) -> tuple[S, Report]:
+        """One round from a state; ``lr`` replaces the rate for this round."""
+
+    def progress(self, state: S) -> dict[str, Any]:
+        """What :meth:`resume` needs beside the round and the weights: plain containers of tensors and numbers."""
+        return {}
+
+    @abstractmethod
+    def resume(self, round_number: int, weights: Weights, progress: dict[str, Any]) -> S:
+        """The state that these were taken from."""
+
+    def choose(self, best: Best, state: S, report: Report) -> Best:
+        """The better of the best weights so far and those of a state: the lower validation loss."""
+        loss = report.metrics["val"].loss
+        return Best(state.round, loss, state.weights) if loss < best.val_loss else best
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Engine[S]:
+        return self
+
+
+def require_weights(weights: Weights, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse weights of other names or shapes, or that are not finite."""
+    found = {name: tuple(weight.shape) for name, weight in weights.items()}
+    require(found == shapes, "weights", f"have the shapes {shapes}", found)
+    bad = [name for name, weight in weights.items() if not bool(torch.isfinite(weight).all())]
+    require(not bad, "weights", "be finite", f"non-finite entries in {', '.join(bad)}")

@@ -1,0 +1,1 @@
+"""Aggregators Ψ_G: polynomials of the normalised adjacency, one class each."""

@@ -1,0 +1,1 @@
+"""Encoders Ψ_h: pure functions of their weights, one class each."""
