@@ -8,7 +8,6 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 
@@ -45,10 +44,6 @@ class Evaluator:
         return self.graph.y[self._rows]
 
     @cached_property
-    def _weight(self) -> Tensor | None:
-        return None if self.graph.weight is None else self.graph.weight[self._rows]
-
-    @cached_property
     def _in_split(self) -> Segments:
         return Segments.of(self.graph.split[self._rows], self.graph.x.dtype)
 
@@ -66,8 +61,7 @@ class Evaluator:
     def __call__(self, logits: Tensor) -> dict[str, Metrics]:
         """Metrics by split name (train, val, test) from logits of all samples ``[S, c]``."""
         logits = logits if len(self._rows) == len(logits) else logits[self._rows]
-        loss = F.cross_entropy(logits, self._label, reduction="none")
-        loss = loss if self._weight is None else loss * self._weight
+        loss = self.graph.losses(logits, self._rows)
         right = logits.argmax(1).eq(self._label)
         per_sample = torch.stack([loss, right.to(loss.dtype)])
         found = self._in_split.means(per_sample)

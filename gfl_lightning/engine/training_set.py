@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,7 +24,8 @@ class TrainingSet:
         sample: rows of the sample table ``[K, n]``; places past n_k repeat a sample of the client.
         present: which places hold a sample ``[K, n]``.
         target: their labels as 0/1 vectors ``[K, n, c]``.
-        weight: weight of their losses ``[K, n]``; ``None`` means 1.
+        weight: weight of their losses ``[K, n]``.
+        is_weighted: whether one of these is not 1.
     """
 
     clients: Tensor
@@ -32,7 +33,8 @@ class TrainingSet:
     sample: Tensor
     present: Tensor
     target: Tensor
-    weight: Tensor | None = None
+    weight: Tensor
+    is_weighted: bool
 
     @classmethod
     def of(cls, graph: ClientGraph) -> TrainingSet:
@@ -48,14 +50,13 @@ class TrainingSet:
         ragged = Ragged.of(graph.client[rows])
         sample = rows[ragged.place]
         target = F.one_hot(graph.y[sample], graph.num_classes).to(graph.x.dtype)
-        weight = None if graph.weight is None else graph.weight[sample]
-        return cls(ragged.clients, ragged.counts, sample, ragged.present, target, weight)
+        weighted = graph.is_weighted
+        return cls(ragged.clients, ragged.counts, sample, ragged.present, target, graph.weight[sample], weighted)
 
     def take(self, chosen: Tensor) -> TrainingSet:
         """The training set of some of the clients, given by their places in ``clients``."""
-        columns = (self.clients, self.counts, self.sample, self.present, self.target)
-        weight = None if self.weight is None else self.weight[chosen]
-        return replace(TrainingSet(*(column[chosen] for column in columns)), weight=weight)
+        columns = (self.clients, self.counts, self.sample, self.present, self.target, self.weight)
+        return TrainingSet(*(column[chosen] for column in columns), self.is_weighted)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -97,7 +98,7 @@ def draw_batches(
     ``None``, means all samples. A step minimises the mean over its batch of the weighted losses.
     """
     drawn = _draw(training, batch_size, steps, first_step, seed, dtype)
-    if training.weight is None:
+    if not training.is_weighted:
         return drawn
     own = training.weight.to(dtype).expand(len(drawn.weight), -1, -1)
     weight = drawn.weight * (own if drawn.place is None else own.gather(2, drawn.place))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
@@ -39,7 +40,7 @@ class ClientGraph:
         edge_index: both directions of every edge ``[2, edges]``, no self-loop, no duplicate.
         num_classes: number of classes c.
         edge_weight: positive weight per column of ``edge_index``, equal in both directions; ``None`` means 1.
-        weight: positive weight of each sample's loss ``[samples]``; ``None`` means 1.
+        weight: positive weight of each sample's loss ``[samples]``; left out, it is 1.
     """
 
     x: Tensor
@@ -50,9 +51,11 @@ class ClientGraph:
     edge_index: Tensor
     num_classes: int
     edge_weight: Tensor | None = None
-    weight: Tensor | None = None
+    weight: Tensor = None  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
+        if self.weight is None:
+            object.__setattr__(self, "weight", torch.ones_like(self.x[:, :1]).flatten())  # type: ignore[unreachable]
         _check_samples(self)
         _check_edges(self)
 
@@ -91,7 +94,8 @@ class ClientGraph:
         ascending = edge_index.sort(dim=0).values
         edge_index, edge_weight = coalesce(ascending, edge_weight, num_clients, reduce="mean")
         edge_index, edge_weight = to_undirected(edge_index, edge_weight, num_clients)
-        return cls(x, y, client, split, shared, edge_index, num_classes, edge_weight, weight)
+        columns = (x, y, client, split, shared, edge_index, num_classes, edge_weight)
+        return cls(*columns) if weight is None else cls(*columns, weight)
 
     @classmethod
     def from_data(cls, data: Data) -> ClientGraph:
@@ -140,7 +144,7 @@ class ClientGraph:
         data.num_classes = self.num_classes
         if self.edge_weight is not None:
             data.edge_weight = self.edge_weight
-        if self.weight is not None:
+        if self.is_weighted:
             data.sample_weight = self.weight
         data.train_mask, data.val_mask, data.test_mask = (
             self.mask(part) for part in (Split.TRAIN, Split.VAL, Split.TEST)
@@ -151,8 +155,7 @@ class ClientGraph:
         """Move to a device, or convert features and weights to a floating-point type."""
         if isinstance(target, torch.dtype):
             edge_weight = None if self.edge_weight is None else self.edge_weight.to(target)
-            weight = None if self.weight is None else self.weight.to(target)
-            return replace(self, x=self.x.to(target), edge_weight=edge_weight, weight=weight)
+            return replace(self, x=self.x.to(target), edge_weight=edge_weight, weight=self.weight.to(target))
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
         moved: dict[str, Any] = {k: v.to(target) for k, v in columns.items() if isinstance(v, Tensor)}
         return replace(self, **moved)
@@ -187,6 +190,16 @@ class ClientGraph:
         """The classes without a training sample, ascending."""
         counts = torch.bincount(self.y[self.mask(Split.TRAIN)], minlength=self.num_classes)
         return (counts == 0).nonzero().flatten()
+
+    @cached_property
+    def is_weighted(self) -> bool:
+        """Whether some sample's loss has a weight other than 1."""
+        return not bool((self.weight == 1).all())
+
+    def losses(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Weighted cross-entropy of some samples, from their logits ``[n, c]``; ``rows`` are their numbers or a mask."""
+        loss = F.cross_entropy(logits, self.y[rows], reduction="none")
+        return loss * self.weight[rows] if self.is_weighted else loss
 
     def mask(self, part: Split) -> Tensor:
         """Which samples belong to a split ``[samples]``."""
@@ -267,13 +280,10 @@ def _check_samples(graph: ClientGraph) -> None:
         torch.unique(y[wrong]).tolist(),
     )
     weight = graph.weight
-    if weight is not None:
-        fits = weight.shape == y.shape and weight.is_floating_point()
-        require(
-            fits, "weight", f"be floating point with one entry per sample ({len(y)})", (weight.dtype, _shape(weight))
-        )
-        bad = ~(torch.isfinite(weight) & (weight > 0))
-        require(not bool(bad.any()), "weight", "be positive and finite", weight[bad][:3].tolist())
+    fits = weight.shape == y.shape and weight.is_floating_point()
+    require(fits, "weight", f"be floating point with one entry per sample ({len(y)})", (weight.dtype, _shape(weight)))
+    bad = ~(torch.isfinite(weight) & (weight > 0))
+    require(not bool(bad.any()), "weight", "be positive and finite", weight[bad][:3].tolist())
 
 
 def _check_edge_range(edge_index: Tensor, num_clients: int) -> None:
