@@ -2,138 +2,108 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from gfl_lightning.baselines.networks import GAT, GCN, APPNPNet, Edges, GraphNet, GraphSAGE
-from gfl_lightning.checks import require
-from gfl_lightning.engine.evaluation import Evaluator, Metrics
+from gfl_lightning.baselines.central_predictor import CentralPredictor
+from gfl_lightning.baselines.divergence import require_finite
+from gfl_lightning.baselines.networks.appnp_net import APPNPNet
+from gfl_lightning.baselines.networks.architecture import Architecture
+from gfl_lightning.checks import require_count, require_rate
+from gfl_lightning.engine.engine import Engine, EngineState, Report, require_weights
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.engine.training_set import TrainingSet
-from gfl_lightning.federated.federation import DivergedError
-from gfl_lightning.federated.options import require_choice
 from gfl_lightning.graphs.client_graph import ClientGraph
-
-Architecture = Literal["appnp", "gcn", "gat", "sage"]
-PYG_NETS: dict[str, type[GCN] | type[GAT] | type[GraphSAGE]] = {"gcn": GCN, "gat": GAT, "sage": GraphSAGE}
+from gfl_lightning.models.encoders.encoder import Weights
 
 
-def network(
-    architecture: Architecture,
-    num_features: int,
-    num_classes: int,
-    hidden: int = 64,
-    alpha: float = 0.1,
-    M: int = 10,
-    seed: int = 0,
-) -> GraphNet:
-    """A network of an architecture with the initial weights of a seed; α and M are APPNP's, the others have none."""
-    require(seed >= 0, "seed", "be at least 0", seed)
-    require_choice("architecture", architecture, ("appnp", *PYG_NETS))
-    draw = generator(seed, Stream.WEIGHTS)
-    if architecture == "appnp":
-        return APPNPNet(num_features, num_classes, draw, hidden, alpha, M)
-    return PYG_NETS[architecture](num_features, num_classes, draw, hidden)
+def initial_weights(architecture: Architecture, num_features: int, num_classes: int, seed: int = 0) -> Weights:
+    """Where the training of a network starts, by the names of its parameters."""
+    require_count("seed", seed, least=0)
+    net = architecture.build(num_features, num_classes, generator(seed, Stream.WEIGHTS))
+    return {name: weight.detach() for name, weight in net.named_parameters()}
 
 
 @dataclass(frozen=True, eq=False)
-class CentralSamples:
-    """A graph of N clients with a sample each, as a network reads it.
+class CentralState(EngineState):
+    """Where a network's training stands.
 
     Args:
-        x: features by client ``[N, d]``.
-        edges: the network's edges.
-        client: owner of each sample ``[N]``.
-        train: the training samples ``[K]``.
-        label: their classes ``[K]``.
-        weight: of their losses ``[K]``; ``None`` means 1.
-        evaluator: of logits by sample.
+        round: updates made.
+        weights: W by name.
+        gradient: ∇ of the mean training loss at W, by name: what the next update takes. It follows from W.
     """
 
-    x: Tensor
-    edges: Edges
-    client: Tensor
-    train: Tensor
-    label: Tensor
-    weight: Tensor | None
-    evaluator: Evaluator
-
-    @classmethod
-    def of(cls, graph: ClientGraph, net: GraphNet) -> CentralSamples:
-        """Arrange the samples of a graph; refuse one that the network cannot read."""
-        counts = graph.counts()
-        require(
-            bool((counts == 1).all()),
-            "graph",
-            "have one sample per client for a centralised network",
-            f"{int(counts.max())} samples at client {int(counts.argmax())}",
-        )
-        require(
-            graph.edge_weight is None or net.takes_weights,
-            "graph",
-            f"have no edge weights for {net.name}, which takes none",
-            graph,
-        )
-        train = TrainingSet.of(graph).sample.flatten()
-        x = graph.x[graph.client.argsort()]
-        weight = None if graph.weight is None else graph.weight[train]
-        return cls(x, net.edges(graph), graph.client, train, graph.y[train], weight, Evaluator(graph))
-
-    def logits(self, net: GraphNet) -> Tensor:
-        """Logits by sample ``[N, c]``."""
-        return net(self.x, self.edges)[self.client]
-
-    def look(self, net: GraphNet) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One pass forth and back: logits by sample, and the gradient of the mean training loss by parameter."""
-        logits = self.logits(net)
-        if self.weight is None:
-            loss = F.cross_entropy(logits[self.train], self.label)
-        else:
-            loss = (self.weight * F.cross_entropy(logits[self.train], self.label, reduction="none")).mean()
-        return logits.detach(), torch.autograd.grad(loss, list(net.parameters()))
+    gradient: Weights
 
 
-@torch.no_grad()
-def descend(net: GraphNet, gradient: tuple[Tensor, ...], lr: float) -> None:
-    """W ← W − η ∇."""
-    for parameter, slope in zip(net.parameters(), gradient, strict=True):
-        parameter.add_(slope, alpha=-lr)
+class CentralDescent(CentralPredictor, Engine[CentralState]):
+    """W ← W − η ∇ mean_{k ∈ train} loss(y_k, f_k(X, G; W)): one update a round, all samples in one place.
 
+    Only for graphs with one sample per client (DNC). With :class:`APPNPNet` it is what GFL-APPNP with I = 1 computes.
+    The pass that evaluates the new weights also gives the next gradient, so that a round is one pass forth and back.
 
-@torch.no_grad()
-def on_span(net: GraphNet, samples: CentralSamples) -> CentralSamples:
-    """The same training with N features instead of d > N, exactly: the features in coordinates of their span.
+    >>> from gfl_lightning.graphs.datasets.karate import karate
+    >>> engine = CentralDescent(karate(), lr=0.2)
+    >>> state, report = engine.round(engine.start())
+    >>> state.round, sorted(state.weights)
+    (1, ['W1', 'W2'])
 
-    Write Xᵀ = Q R with orthonormal columns Q ``[d, N]``. A network meets X through W X ᵀ= (W Q) R alone, and gradient
-    descent moves W within the span of Q, so that W Q takes the same steps on the features Rᵀ ``[N, N]``.
+    Args:
+        graph: the clients and their samples.
+        architecture: of the network; by default the paper's encoder and aggregator.
+        lr: η.
+        seed: of the initial weights.
     """
-    N, d = samples.x.shape
-    if d <= N:
-        return samples
-    Q, R = torch.linalg.qr(samples.x.double().T)
-    for weight in net.feature_weights():
-        weight.data = (weight.double() @ Q).to(weight.dtype)
-    columns = {**vars(samples), "x": R.T.to(samples.x.dtype).contiguous()}
-    return CentralSamples(**columns)
 
+    def __init__(
+        self,
+        graph: ClientGraph,
+        architecture: Architecture = APPNPNet(),  # noqa: B008  # frozen
+        lr: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        require_rate("lr", lr)
+        require_count("seed", seed, least=0)
+        super().__init__(graph, architecture)
+        self.lr, self.seed = lr, seed
+        self._parameters = dict(self._net.named_parameters())
+        training = TrainingSet.of(graph)
+        self._trainers, self._train = training.clients, training.sample.flatten()
 
-def require_finite(metrics: dict[str, Metrics], lr: float) -> None:
-    """Stop where training has diverged."""
-    loss = metrics["train"].loss
-    if not math.isfinite(loss):
-        raise DivergedError(f"lr must be small enough for a finite training loss, got {lr}: the loss became {loss}.")
+    def start(self, weights: Weights | None = None) -> CentralState:
+        """The state before the first update."""
+        if weights is None:
+            weights = initial_weights(self.architecture, self.graph.num_features, self.graph.num_classes, self.seed)
+        return self.resume(0, weights, {})
 
+    def round(self, state: CentralState, lr: float | None = None) -> tuple[CentralState, Report]:
+        """One update, and the metrics of the weights that it leaves."""
+        lr = self.lr if lr is None else lr
+        weights = {name: torch.add(W, state.gradient[name], alpha=-lr) for name, W in state.weights.items()}
+        logits, gradient = self._look(weights)
+        metrics = self.evaluator(logits)
+        require_finite(metrics, lr, state)
+        return CentralState(state.round + 1, weights, gradient), Report(state.round + 1, metrics)
 
-def require_fit(graph: ClientGraph, num_features: int, num_classes: int) -> None:
-    """Refuse a graph of other sizes than the model was made for."""
-    require(
-        (graph.num_features, graph.num_classes) == (num_features, num_classes),
-        "graph",
-        f"have {num_features} features and {num_classes} classes, as the model has",
-        graph,
-    )
+    def resume(self, round_number: int, weights: Weights, progress: dict[str, Any]) -> CentralState:
+        """The state with these weights: gradient descent has no other."""
+        require_weights(weights, self.shapes)
+        weights = {name: weight.detach().to(self.graph.x, copy=True) for name, weight in weights.items()}
+        return CentralState(round_number, weights, self._look(weights)[1])
+
+    @torch.enable_grad()
+    def _look(self, weights: Weights) -> tuple[Tensor, Weights]:
+        """One pass forth and back: logits by sample, and the gradient of the mean training loss by name.
+
+        The weights are loaded into the network, since a functional call would cost a small graph a tenth of its round.
+        """
+        for name, parameter in self._parameters.items():
+            parameter.data = weights[name]
+        Z = self._net(self._x, self._edges)
+        loss = self.graph.losses(Z[self._trainers], self._train).mean()
+        slopes = torch.autograd.grad(loss, list(self._parameters.values()))
+        return Z.detach()[self.graph.client], dict(zip(self._parameters, slopes, strict=True))

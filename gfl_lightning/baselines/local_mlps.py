@@ -2,54 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from gfl_lightning.checks import require
-from gfl_lightning.engine.evaluation import Evaluator
-from gfl_lightning.engine.ragged import Ragged
+from gfl_lightning.baselines.divergence import require_finite
+from gfl_lightning.baselines.local_predictor import LocalPredictor, forward, one_hidden_layer
+from gfl_lightning.checks import require, require_count, require_rate
+from gfl_lightning.engine.best import Best
+from gfl_lightning.engine.engine import Engine, EngineState, Report, require_weights
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.engine.training_set import TrainingSet, draw_batches
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.encoder import Weights
 
 
-def initial_models(encoder: Encoder, num_clients: int, seed: int) -> Weights:
-    """Initial weights of every client's model, drawn one after another, stacked ``[N, …]``."""
-    draw = generator(seed, Stream.WEIGHTS)
+def initial_weights(num_features: int, num_classes: int, num_clients: int, hidden: int = 64, seed: int = 0) -> Weights:
+    """Where the training of every client's model starts, drawn one after another, stacked ``[N, …]``."""
+    require_count("num_clients", num_clients)
+    require_count("seed", seed, least=0)
+    encoder, draw = one_hidden_layer(num_features, num_classes, hidden), generator(seed, Stream.WEIGHTS)
     models = [encoder.initial_weights(draw) for _ in range(num_clients)]
     return {name: torch.stack([model[name] for model in models]) for name in encoder.shapes}
 
 
-def keep_better(best: Weights, now: Weights, better: Tensor) -> Weights:
-    """The weights of now for the clients in the mask ``better [N]``, the best so far (now's, if none) for the rest."""
-    return {name: torch.where(better[:, None, None], W, best.get(name, W)) for name, W in now.items()}
-
-
 @dataclass(frozen=True, eq=False)
-class LocalSamples:
-    """A graph's samples arranged by client.
+class LocalState(EngineState):
+    """Where the training of all clients stands.
 
     Args:
-        graph: the graph.
-        by_client: all samples, K = N.
-        training: the training samples, K = N as all clients train.
-        unvalidated: which clients have no validation samples ``[N]``.
-        evaluator: of logits by sample.
+        round: updates made by each.
+        weights: the models of all clients, stacked ``[N, …]``.
+        client_loss: mean loss of each model on its client's validation samples ``[N]``; nan where it has none. It
+            follows from the weights.
     """
 
-    graph: ClientGraph
-    by_client: Ragged
-    training: TrainingSet
-    unvalidated: Tensor
-    evaluator: Evaluator
+    client_loss: Tensor
 
-    @classmethod
-    def of(cls, graph: ClientGraph) -> LocalSamples:
-        """Arrange the samples of a graph; refuse one in which a client cannot train."""
+
+class LocalModels(LocalPredictor, Engine[LocalState]):
+    """W_k ← W_k − η ∇ mean_{s ∈ batch} loss(y_{k,s}, h_k(x_{k,s}; W_k)): one update of every client's model a round.
+
+    Every client has its own best round, that of its lowest validation loss (its last, if it has no validation
+    samples): the weights that :meth:`choose` keeps are those of each client's own, while the round and the loss are
+    those of the lowest mean over all.
+
+    >>> from gfl_lightning.graphs.datasets.synthetic import sc
+    >>> engine = LocalModels(sc(num_clients=20, num_features=10), hidden=8)
+    >>> state, report = engine.round(engine.start())
+    >>> engine.choose(Best(), state, report).client_loss.shape
+    torch.Size([20])
+
+    Args:
+        graph: the clients and their samples.
+        hidden: width of the hidden layer.
+        lr: η.
+        batch_size: samples per update and client; ``None`` means all.
+        seed: of the initial weights, drawn for each client anew, and of the batches.
+    """
+
+    def __init__(
+        self, graph: ClientGraph, hidden: int = 64, lr: float = 0.1, batch_size: int | None = 5, seed: int = 0
+    ) -> None:
+        require_rate("lr", lr)
+        require_count("seed", seed, least=0)
+        if batch_size is not None:
+            require_count("batch_size", batch_size)
         trains = graph.counts(graph.mask(Split.TRAIN)) > 0
         require(
             bool(trains.all()),
@@ -57,43 +78,69 @@ class LocalSamples:
             "give every client a training sample, as each trains a model of its own",
             f"none for client {int(trains.int().argmin())}",
         )
-        unvalidated = graph.counts(graph.mask(Split.VAL)) == 0
-        return cls(graph, Ragged.of(graph.client), TrainingSet.of(graph), unvalidated, Evaluator(graph))
+        super().__init__(graph, hidden)
+        self.lr, self.batch_size, self.seed = lr, batch_size, seed
+        self._training = TrainingSet.of(graph)
+        self._validation = graph.mask(Split.VAL).nonzero().flatten()
+        self._validated = graph.counts(self._validation)
 
-    def batch(self, batch_size: int | None, step: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Rows of the sample table in a step's batches and their weights in the mean, both ``[N, b]``."""
-        drawn = draw_batches(self.training, batch_size, 1, step, seed, self.graph.x.dtype)
-        rows = self.training.sample
-        return (rows if drawn.place is None else rows.gather(1, drawn.place[0])), drawn.weight[0]
+    def start(self, weights: Weights | None = None) -> LocalState:
+        """The state before the first update."""
+        if weights is None:
+            graph = self.graph
+            sizes = (graph.num_features, graph.num_classes, graph.num_clients)
+            weights = initial_weights(*sizes, self.hidden, self.seed)
+        return self.resume(0, weights, {})
 
-    def logits(self, weights: Weights) -> Tensor:
-        """Logits of all samples under the models of their clients ``[S, c]``."""
-        place, present = self.by_client.place, self.by_client.present
-        z, _ = forward(weights, self.graph.x[place])
-        logits = z.new_empty(self.graph.num_samples, z.shape[-1])
-        logits[place[present]] = z[present]
-        return logits
+    def round(self, state: LocalState, lr: float | None = None) -> tuple[LocalState, Report]:
+        """One update of every client on its next batch, and the metrics of the weights that they leave."""
+        lr = self.lr if lr is None else lr
+        W1, W2 = self._structure.split(state.weights)
+        slope1, slope2 = gradient(W1, W2, *self._batch(state.round))
+        weights = self._structure.join(W1 - lr * slope1, W2 - lr * slope2)
+        logits = self._logits(weights)
+        metrics = self.evaluator(logits)
+        require_finite(metrics, lr, state)
+        return LocalState(state.round + 1, weights, self._client_loss(logits)), Report(state.round + 1, metrics)
 
-    def validation_loss(self, logits: Tensor) -> Tensor:
-        """Mean cross-entropy over each client's validation samples ``[N]``; nan where it has none."""
-        rows = self.graph.mask(Split.VAL)
-        loss = F.cross_entropy(logits[rows], self.graph.y[rows], reduction="none")
-        loss = loss if self.graph.weight is None else loss * self.graph.weight[rows]
-        total = loss.new_zeros(self.graph.num_clients).index_add_(0, self.graph.client[rows], loss)
-        return total / self.graph.counts(rows)
+    def resume(self, round_number: int, weights: Weights, progress: dict[str, Any]) -> LocalState:
+        """The state with these weights: the batches follow from the round."""
+        require_weights(weights, self.shapes)
+        weights = {name: weight.detach().to(self.graph.x, copy=True) for name, weight in weights.items()}
+        return LocalState(round_number, weights, self._client_loss(self._logits(weights)))
+
+    def choose(self, best: Best, state: LocalState, report: Report) -> Best:
+        """Let every client whose own loss is its lowest so far, or who has none, keep its weights."""
+        lowest = best.client_loss if best.weights else torch.full_like(state.client_loss, math.inf)
+        before = best.weights or state.weights
+        better = (state.client_loss < lowest) | (self._validated == 0)
+        weights = {name: torch.where(better[:, None, None], W, before[name]) for name, W in state.weights.items()}
+        kept = replace(best, weights=weights, client_loss=torch.where(better, state.client_loss, lowest))
+        mean = report.metrics["val"].loss
+        return replace(kept, round=state.round, val_loss=mean) if mean < best.val_loss else kept
+
+    def _batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Features ``[N, b, d]``, labels as 0/1 vectors ``[N, b, c]`` and weights in the mean ``[N, b]`` of a step."""
+        training = self._training
+        drawn = draw_batches(training, self.batch_size, 1, step, self.seed, self.graph.x.dtype)
+        if drawn.place is None:
+            return self.graph.x[training.sample], training.target, drawn.weight[0]
+        place = drawn.place[0]
+        client = torch.arange(len(place), device=place.device)[:, None]
+        return self.graph.x[training.sample[client, place]], training.target[client, place], drawn.weight[0]
+
+    def _client_loss(self, logits: Tensor) -> Tensor:
+        """Mean loss over each client's validation samples ``[N]``; nan where it has none."""
+        rows = self._validation
+        loss = self.graph.losses(logits[rows], rows)
+        return loss.new_zeros(self.graph.num_clients).index_add_(0, self.graph.client[rows], loss) / self._validated
 
 
-def forward(weights: Weights, x: Tensor) -> tuple[Tensor, Tensor]:
-    """z = W2_k a and a = relu(W1_k x) of clients' samples, ``[N, b, d] → [N, b, c], [N, b, hidden]``."""
-    a = torch.relu(x @ weights["W1"].mT)
-    return a @ weights["W2"].mT, a
+def gradient(W1: Tensor, W2: Tensor, x: Tensor, target: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """∇ Σ_s share_{k,s} loss(y_{k,s}, h_k(x_{k,s})) of each client, ``x [N, b, d], target y [N, b, c], share [N, b]``.
 
-
-def gradient(weights: Weights, x: Tensor, y: Tensor, share: Tensor) -> Weights:
-    """∇ Σ_s share_{k,s} loss(y_{k,s}, h_k(x_{k,s})) of each client, for x ``[N, b, d]``, y and share ``[N, b]``.
-
-    With r = share (softmax(z) − y): ∇W2_k = rᵀ a and ∇W1_k = ((r W2_k) ⊙ 1{a>0})ᵀ x.
+    With r = share (softmax(z) − y): ∇W1_k = ((r W2_k) ⊙ 1{a>0})ᵀ x and ∇W2_k = rᵀ a.
     """
-    z, a = forward(weights, x)
-    r = share[..., None] * (torch.softmax(z, -1) - F.one_hot(y, z.shape[-1]))
-    return {"W1": ((r @ weights["W2"]) * (a > 0)).mT @ x, "W2": r.mT @ a}
+    z, a = forward(W1, W2, x)
+    r = share[..., None] * (torch.softmax(z, -1) - target)
+    return ((r @ W2) * (a > 0)).mT @ x, r.mT @ a

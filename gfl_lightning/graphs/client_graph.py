@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,6 +14,9 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from gfl_lightning.checks import require
+from gfl_lightning.graphs import validation
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Split(IntEnum):
@@ -40,7 +43,15 @@ class ClientGraph:
         edge_index: both directions of every edge ``[2, edges]``, no self-loop, no duplicate.
         num_classes: number of classes c.
         edge_weight: positive weight per column of ``edge_index``, equal in both directions; ``None`` means 1.
-        weight: positive weight of each sample's loss ``[samples]``; left out, it is 1.
+        weight: positive weight of each sample's loss ``[samples]``, or one number for all; left out, it is 1.
+
+    >>> path = torch.tensor([[0, 1], [1, 2]])
+    >>> split = torch.tensor([Split.TRAIN, Split.TRAIN, Split.TEST])
+    >>> ClientGraph.from_edges(
+    ...     x=torch.eye(3), y=torch.tensor([0, 1, 1]), client=torch.arange(3), split=split,
+    ...     shared=torch.ones(3, dtype=torch.bool), edge_index=path, num_classes=2,
+    ... )
+    ClientGraph(3 clients, 2 edges, 3 samples (1 per client), 3 features, 2 classes; train 2, val 0, test 1; 2 clients train)
     """
 
     x: Tensor
@@ -51,13 +62,22 @@ class ClientGraph:
     edge_index: Tensor
     num_classes: int
     edge_weight: Tensor | None = None
-    weight: Tensor = None  # type: ignore[assignment]  # filled in below
+    weight: Tensor = field(default_factory=partial(torch.ones, ()))
 
     def __post_init__(self) -> None:
-        if self.weight is None:
-            object.__setattr__(self, "weight", torch.ones_like(self.x[:, :1]).flatten())  # type: ignore[unreachable]
-        _check_samples(self)
-        _check_edges(self)
+        validation.check_features(self.x)
+        S = self.num_samples
+        if self.weight.ndim == 0:
+            object.__setattr__(self, "weight", self.weight.to(self.x).repeat(S))
+        for name in ("y", "client"):
+            validation.check_column(name, getattr(self, name), S, torch.int64)
+        validation.check_column("split", self.split, S, *INTEGERS)
+        validation.check_column("shared", self.shared, S, torch.bool)
+        validation.check_owners(self.client, self.shared)
+        validation.check_split(self.split, list(Split))
+        validation.check_labels(self.y, self.mask(Split.NONE), self.num_classes)
+        validation.check_sample_weights(self.weight, S)
+        validation.check_edges(self.edge_index, self.edge_weight, self.num_clients)
 
     @classmethod
     def from_edges(
@@ -77,19 +97,8 @@ class ClientGraph:
 
         An edge listed several times, in either direction, gets the mean of its weights.
         """
-        num_clients = int(client.max()) + 1 if client.numel() else 0
-        require(num_clients <= len(client), "client", f"lie in 0..{len(client) - 1}", num_clients - 1)
-        if edge_weight is not None:
-            require(
-                edge_weight.shape == edge_index.shape[1:], "edge_weight", "have one entry per edge", _shape(edge_weight)
-            )
-        require(
-            edge_index.ndim == 2 and edge_index.shape[0] == 2,
-            "edge_index",
-            "be [2, edges]",
-            _shape(edge_index),
-        )
-        _check_edge_range(edge_index, num_clients)
+        num_clients = validation.count_clients(client)
+        validation.check_edge_list(edge_index, edge_weight, num_clients)
         edge_index, edge_weight = remove_self_loops(edge_index, edge_weight)
         ascending = edge_index.sort(dim=0).values
         edge_index, edge_weight = coalesce(ascending, edge_weight, num_clients, reduce="mean")
@@ -116,7 +125,7 @@ class ClientGraph:
         require(bool(present), "data", "have a train_mask, val_mask or test_mask", data)
         for mask in present:
             fits = mask.dtype == torch.bool and mask.shape == (samples,)
-            require(fits, "masks", f"be boolean with one entry per sample ({samples})", (mask.dtype, _shape(mask)))
+            require(fits, "masks", f"be boolean with one entry per sample ({samples})", (mask.dtype, validation.shape(mask)))
         overlap = int((torch.stack(present).long().sum(0) > 1).sum())
         require(overlap == 0, "train_mask, val_mask and test_mask", "not overlap", f"{overlap} samples in several")
         split = torch.full((samples,), int(Split.NONE), dtype=torch.int8, device=data.x.device)
@@ -221,116 +230,3 @@ class ClientGraph:
             f"{len(self.training_clients)} clients train)"
         )
 
-
-def _shape(tensor: Tensor) -> list[int]:
-    return list(tensor.shape)
-
-
-def _check_samples(graph: ClientGraph) -> None:
-    x, y, client, split = graph.x, graph.y, graph.client, graph.split
-    require(
-        x.ndim == 2 and x.is_floating_point(),
-        "x",
-        "be a floating-point matrix [samples, d]",
-        (x.dtype, _shape(x)),
-    )
-    require(x.shape[0] > 0 and x.shape[1] > 0, "x", "have at least one sample and one feature", _shape(x))
-    for name in ("y", "client", "split", "shared"):
-        column = getattr(graph, name)
-        require(column.shape == (x.shape[0],), name, f"have one entry per sample ({x.shape[0]})", _shape(column))
-        kind = torch.bool if name == "shared" else torch.int64
-        integral = not column.is_floating_point() and column.dtype != torch.bool
-        require(column.dtype == kind or (name == "split" and integral), name, f"be of type {kind}", column.dtype)
-    bad = (~torch.isfinite(x)).nonzero()
-    require(
-        not len(bad),
-        "x",
-        "be finite",
-        f"{len(bad)} entries that are not, the first at {bad[0].tolist() if len(bad) else None}",
-    )
-    require(int(client.min()) >= 0, "client", "be at least 0", int(client.min()))
-    owned = graph.counts()
-    require(
-        bool((owned > 0).all()),
-        "client",
-        "give every client a sample",
-        f"none for client {int(owned.argmin())}",
-    )
-    sharing = graph.counts(graph.shared)
-    require(
-        bool((sharing > 0).all()),
-        "shared",
-        "give every client a shared sample",
-        f"none for client {int(sharing.argmin())}",
-    )
-    known = torch.tensor([int(part) for part in Split], device=split.device)
-    require(
-        bool(torch.isin(split, known).all()),
-        "split",
-        "hold Split values -1, 0, 1, 2",
-        torch.unique(split).tolist(),
-    )
-    require(graph.num_classes >= 2, "num_classes", "be at least 2", graph.num_classes)
-    lowest = torch.where(split == int(Split.NONE), -1, 0)
-    wrong = (y < lowest) | (y >= graph.num_classes)
-    require(
-        not bool(wrong.any()),
-        "y",
-        f"lie in 0..{graph.num_classes - 1} (-1 only where split is NONE)",
-        torch.unique(y[wrong]).tolist(),
-    )
-    weight = graph.weight
-    fits = weight.shape == y.shape and weight.is_floating_point()
-    require(fits, "weight", f"be floating point with one entry per sample ({len(y)})", (weight.dtype, _shape(weight)))
-    bad = ~(torch.isfinite(weight) & (weight > 0))
-    require(not bool(bad.any()), "weight", "be positive and finite", weight[bad][:3].tolist())
-
-
-def _check_edge_range(edge_index: Tensor, num_clients: int) -> None:
-    if edge_index.numel():
-        low, high = int(edge_index.min()), int(edge_index.max())
-        require(
-            low >= 0 and high < num_clients,
-            "edge_index",
-            f"name clients in 0..{num_clients - 1}",
-            (low, high),
-        )
-
-
-def _check_edges(graph: ClientGraph) -> None:
-    edge_index, weight, N = graph.edge_index, graph.edge_weight, graph.num_clients
-    require(
-        edge_index.ndim == 2 and edge_index.shape[0] == 2 and edge_index.dtype == torch.int64,
-        "edge_index",
-        "be an int64 tensor [2, edges]",
-        (edge_index.dtype, _shape(edge_index)),
-    )
-    _check_edge_range(edge_index, N)
-    source, target = edge_index
-    loops = int((source == target).sum())
-    require(loops == 0, "edge_index", "have no self-loops (from_edges removes them)", f"{loops} self-loops")
-    forward, order = torch.sort(source * N + target)
-    backward, back_order = torch.sort(target * N + source)
-    repeated = int((forward[1:] == forward[:-1]).sum())
-    require(repeated == 0, "edge_index", "have no repeated edges (from_edges merges them)", f"{repeated} repeated")
-    require(
-        torch.equal(forward, backward),
-        "edge_index",
-        "hold both directions of every edge (from_edges adds them)",
-        f"{edge_index.shape[1]} directed edges, some without their reverse",
-    )
-    if weight is not None:
-        require(
-            weight.shape == source.shape and weight.is_floating_point(),
-            "edge_weight",
-            f"be floating point with one entry per edge ({len(source)})",
-            (weight.dtype, _shape(weight)),
-        )
-        bad = ~(torch.isfinite(weight) & (weight > 0))
-        require(not bool(bad.any()), "edge_weight", "be positive and finite", weight[bad][:3].tolist())
-        require(
-            torch.equal(weight[order], weight[back_order]),
-            "edge_weight",
-            "be equal in both directions of an edge",
-            "weights that differ",
-        )

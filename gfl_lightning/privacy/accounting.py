@@ -17,7 +17,7 @@ import numpy as np
 from opacus.accountants import PRVAccountant, RDPAccountant
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
-from gfl_lightning.checks import require
+from gfl_lightning.checks import require, require_choice
 from gfl_lightning.privacy.gaussian import gaussian_epsilon, gaussian_mu, require_delta
 
 Accountant = Literal["rdp", "prv"]
@@ -37,10 +37,11 @@ class SampledSteps:
 
 @dataclass(frozen=True)
 class Spending:
-    """What one unit has released: Gaussian releases with μ² in all, and steps on samples."""
+    """What one unit has released: Gaussian releases with μ² in all, steps on samples, and purely private releases."""
 
     mu_squared: float
     sampled: tuple[SampledSteps, ...] = ()
+    pure: float = 0.0
 
     @property
     def is_gaussian(self) -> bool:
@@ -51,13 +52,21 @@ class Spending:
         """The same with steps on all samples counted among the Gaussian releases."""
         full = [event.steps / event.noise_multiplier**2 for event in self.sampled if event.rate == 1]
         rest = tuple(event for event in self.sampled if event.rate < 1 and event.steps)
-        return Spending(self.mu_squared + sum(full), rest)
+        return Spending(self.mu_squared + sum(full), rest, self.pure)
 
 
 def epsilon_of(spending: Spending, delta: float, accountant: Accountant = "rdp") -> float:
-    """ε at δ, never less than is true; ∞ where something was released without noise."""
+    """ε at δ, never less than is true; ∞ where something was released without noise.
+
+    Purely private releases add their ε to that of the rest, which spends all of δ.
+    """
+    require_choice("accountant", accountant, ("rdp", "prv"))
+    return spending.pure + _approximate_epsilon(spending, delta, accountant)
+
+
+def _approximate_epsilon(spending: Spending, delta: float, accountant: Accountant) -> float:
+    """ε at δ of all but the purely private releases."""
     require_delta(delta)
-    require(accountant in ("rdp", "prv"), "accountant", "be one of rdp, prv", accountant)
     if any(event.steps and event.noise_multiplier == 0 for event in spending.sampled):
         return math.inf
     spending = spending.merged()
@@ -121,7 +130,7 @@ def least_multiplier(
     """
     require(0 < epsilon < math.inf, "epsilon", "be positive and finite", epsilon)
     unit = spending(1.0).merged()
-    if unit.is_gaussian:
+    if unit.is_gaussian and not unit.pure:
         return math.sqrt(unit.mu_squared) / gaussian_mu(epsilon, delta)
     low, high = 0.0, 1.0
     while epsilon_of(spending(high), delta, accountant) > epsilon:

@@ -11,8 +11,11 @@ from torch import Tensor
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.privacy.accounting import SampledSteps, Spending, epsilon_of, least_multiplier
+from gfl_lightning.privacy.guarantee import Guarantee
 from gfl_lightning.privacy.protection import Protection
-from gfl_lightning.privacy.releases import Facts, Guarantee, Releases, releases, with_multiplier
+from gfl_lightning.privacy.releases import Facts, Releases, releases, with_multiplier
+
+Attendance = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +25,7 @@ class Ledger:
     Args:
         server: μ² of each client's uploads ``[N]``.
         fellow: μ² of what of them reaches a fellow client ``[N]``.
+        pure: ε of each client's purely private uploads ``[N]``, the same for both.
         steps: local steps on samples by each client ``[N]``, by noise over sensitivity and rate.
         gaps: what was released without protection.
         rounds: rounds made.
@@ -29,6 +33,7 @@ class Ledger:
 
     server: Tensor
     fellow: Tensor
+    pure: Tensor
     steps: tuple[tuple[float, float, Tensor], ...] = ()
     gaps: tuple[str, ...] = ()
     rounds: int = 0
@@ -37,13 +42,15 @@ class Ledger:
     def empty(cls, num_clients: int) -> Ledger:
         """Before the first round."""
         zero = torch.zeros(num_clients, dtype=torch.float64)
-        return cls(zero, zero)
+        return cls(zero, zero, zero)
 
-    def after(self, made: Releases, trained: Tensor, shared: Tensor, rounds: int = 1) -> Ledger:
-        """The ledger after more rounds, in which each client trained and shared so many times ``[N]``."""
-        facts = made.facts
-        uploads = _times(shared, made.hidden + made.jacobian)
-        models = _times(trained, made.model)
+    def after(self, made: Releases, attendance: Attendance, rounds: int = 1) -> Ledger:
+        """The ledger after more rounds, in which each client trained and shared so many times ``[N]`` each."""
+        trained, shared = attendance
+        facts, costs = made.facts, made.costs
+        uploads = _times(shared, costs["hidden"].mu_squared + costs["jacobian"].mu_squared)
+        models = _times(trained, costs["update"].mu_squared)
+        pure = _times(shared, costs["hidden"].pure + costs["jacobian"].pure) + _times(trained, costs["update"].pure)
         steps = self.steps
         if made.step is not None:
             key, counts = made.step, trained.long() * facts.steps
@@ -53,6 +60,7 @@ class Ledger:
         return Ledger(
             self.server + uploads + models,
             self.fellow + _weighted(uploads, facts.leverage) + _weighted(models, facts.diluted),
+            self.pure + pure,
             steps,
             (*self.gaps, *(gap for gap in made.gaps if gap not in self.gaps)),
             self.rounds + rounds,
@@ -83,11 +91,13 @@ class Ledger:
         It includes the representations shared to evaluate the current model: once more, or twice where a client's
         last upload may be old and the best model is evaluated afresh.
         """
-        evaluated = (1 if made.facts.everyone_shares else 2) * made.hidden
+        times, hidden = 1 if made.facts.everyone_shares else 2, made.costs["hidden"]
+        evaluated = times * hidden.mu_squared
         server = self.server + evaluated
         fellow = self.fellow + _weighted(evaluated, made.facts.leverage)
+        pure = float((self.pure + times * hidden.pure).max())
         sampled = tuple(SampledSteps(z, rate, int(counts.max())) for z, rate, counts in self.steps)
-        return Spending(float(server.max()), sampled), Spending(float(fellow.max()), sampled)
+        return Spending(float(server.max()), sampled, pure), Spending(float(fellow.max()), sampled, pure)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain containers."""
@@ -97,16 +107,16 @@ class Ledger:
     def from_state(cls, state: dict[str, Any]) -> Ledger:
         """From what :meth:`state_dict` returned."""
         steps = tuple((z, rate, counts) for z, rate, counts in state["steps"])
-        return cls(state["server"], state["fellow"], steps, tuple(state["gaps"]), state["rounds"])
+        return cls(**{**state, "steps": steps, "gaps": tuple(state["gaps"])})
 
 
 def calibrated(
-    protection: Protection, guarantee: Guarantee, facts: Facts, trained: Tensor, shared: Tensor, rounds: int
+    protection: Protection, guarantee: Guarantee, facts: Facts, attendance: Attendance, rounds: int
 ) -> Protection:
     """The protection with the least noise that keeps ``rounds`` rounds within the budget ``max_epsilon``.
 
     The noise that the protection states is scaled by one factor; where it states none it is that multiple of the
-    sensitivity. Clients train and share as often as ``trained`` and ``shared`` say ``[N]``.
+    sensitivity. Clients train and share as often as ``attendance`` says.
     """
     assert guarantee.max_epsilon is not None
 
@@ -114,7 +124,7 @@ def calibrated(
         return releases(with_multiplier(protection, guarantee, facts, z), guarantee, facts)
 
     def spending(z: float) -> Spending:
-        return Ledger.empty(len(facts.shared)).after(made(z), trained, shared, rounds).spendings(made(z))[0]
+        return Ledger.empty(facts.num_clients).after(made(z), attendance, rounds).spendings(made(z))[0]
 
     gaps = made(1.0).gaps
     if gaps:
@@ -123,9 +133,9 @@ def calibrated(
     return with_multiplier(protection, guarantee, facts, z)
 
 
-def _times(counts: Tensor, mu_squared: Tensor) -> Tensor:
-    """counts · μ², with 0 · ∞ = 0."""
-    return torch.where(counts > 0, counts.double() * mu_squared, 0.0)
+def _times(counts: Tensor, cost: Tensor) -> Tensor:
+    """counts · cost, with 0 · ∞ = 0."""
+    return torch.where(counts > 0, counts.double() * cost, 0.0)
 
 
 def _weighted(mu_squared: Tensor, share: Tensor) -> Tensor:

@@ -6,9 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gfl_lightning.privacy.guarantee import Guarantee
 from gfl_lightning.privacy.ledger import Ledger
 from gfl_lightning.privacy.protection import Protection
-from gfl_lightning.privacy.releases import HIDDEN, JACOBIAN, MODEL, Guarantee, Releases
+from gfl_lightning.privacy.releases import KINDS, Releases
 
 UNITS = {"client": "one client's whole data set", "sample": "one sample of a client"}
 RELATIONS = {"replace": "replaced by any other", "zero_out": "present or replaced by nothing"}
@@ -27,7 +28,7 @@ class PrivacyReport:
         composed: which releases are counted, each by every client that takes part in a round.
         gaps: what was released without protection; nothing is guaranteed while there is any.
         accountant: how ε was computed.
-        protection: bounds and noise.
+        protection: bounds and noise, by part.
     """
 
     epsilon: float
@@ -61,8 +62,7 @@ class PrivacyReport:
 def privacy_report(ledger: Ledger, made: Releases, protection: Protection, guarantee: Guarantee) -> PrivacyReport:
     """The report on a ledger."""
     server, fellow = ledger.epsilon(made, guarantee)
-    kinds = [(MODEL, True), (HIDDEN, made.facts.shares_hidden), (JACOBIAN, made.facts.shares_jacobian)]
-    shown = " + ".join(name for name, present in kinds if present)
+    shown = " + ".join(KINDS[kind] for kind in ("update", "hidden", "jacobian") if made.facts.entries[kind])
     sampled = any(rate < 1 for _, rate, _ in ledger.steps)
     return PrivacyReport(
         server,
@@ -72,10 +72,6 @@ def privacy_report(ledger: Ledger, made: Releases, protection: Protection, guara
         f"{UNITS[protection.unit]}, {RELATIONS[guarantee.neighbours]}",
         f"{shown} in {ledger.rounds} rounds, by every client that takes part",
         ledger.gaps,
-        guarantee.accountant.upper() if sampled else "exact",
-        {name: value for name, value in vars(protection).items() if not _idle(value)},
+        (guarantee.accountant.upper() if sampled else "exact") + (" and basic composition" if ledger.pure.any() else ""),
+        protection.in_words(),
     )
-
-
-def _idle(value: Any) -> bool:
-    return value in (0.0, math.inf)

@@ -1,0 +1,1 @@
+"""Noise mechanisms on what clients upload, one class each."""

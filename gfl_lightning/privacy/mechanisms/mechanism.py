@@ -1,0 +1,88 @@
+"""The contract of a noise mechanism: what happens to one kind of upload before it leaves a client, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.checks import InputError, require
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """What one release costs each client ``[N]``, in the two currencies of the account.
+
+    Args:
+        mu_squared: (Δ/σ)² of a Gaussian release; these add up, exactly. ∞ where nothing is promised.
+        pure: ε of a release that is ε-private with δ = 0; these add up too (basic composition).
+    """
+
+    mu_squared: Tensor
+    pure: Tensor
+
+    @classmethod
+    def nothing(cls, num_clients: int) -> Cost:
+        """Of what is not released."""
+        zero = torch.zeros(num_clients, dtype=torch.float64)
+        return cls(zero, zero)
+
+    @classmethod
+    def unbounded(cls, num_clients: int) -> Cost:
+        """Of what is released without any promise."""
+        return cls(torch.full((num_clients,), math.inf, dtype=torch.float64), torch.zeros(num_clients).double())
+
+
+class Mechanism(ABC):
+    """u ↦ u · min(1, C/‖u‖) + noise, for one kind of upload u: ĥ_j, ∇ĥ_j or W_k − W̄.
+
+    A subclass is a frozen dataclass of its options, ``clip`` among them. It says how the noise is drawn and what a
+    release costs; a mechanism that cannot promise anything leaves :meth:`cost` as it is, and the account says ε = ∞.
+    """
+
+    clip: float
+    """C, the bound on the Euclidean norm; infinite means none."""
+
+    def __post_init__(self) -> None:
+        require(self.clip > 0, "clip", "be positive", self.clip)
+
+    @property
+    @abstractmethod
+    def is_noisy(self) -> bool:
+        """Whether anything is added at all."""
+
+    @abstractmethod
+    def draw(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+        """The noise on every entry of an upload, on the CPU; only called where there is some."""
+
+    def draw_sum(
+        self, coefficients: Tensor, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    ) -> Tensor:
+        """Σ_k coefficients_k e_k over the independent noise e_k of K uploads; one draw after another unless overridden."""
+        total = torch.zeros(shape, dtype=dtype)
+        for coefficient in coefficients.tolist():
+            total += coefficient * self.draw(shape, generator, dtype)
+        return total
+
+    def cost(self, sensitivity: Tensor, entries: int) -> Cost:
+        """What a release of ``entries`` numbers costs clients that move it by at most ``sensitivity [N]`` (Euclidean)."""
+        return Cost.unbounded(len(sensitivity))
+
+    def scaled(self, z: float, sensitivity: float) -> Mechanism:
+        """The mechanism with z times its noise, or with noise of z times the sensitivity where it has none."""
+        raise InputError(f"calibrate must be false for {type(self).__name__}, which cannot be scaled, got true.")
+
+    @property
+    def is_inert(self) -> bool:
+        """Whether an upload leaves as it was computed."""
+        return math.isinf(self.clip) and not self.is_noisy
+
+    @property
+    def gap(self) -> str | None:
+        """Why bound and noise are no guarantee; ``None`` where they are one, if the mechanism's cost says so."""
+        if math.isfinite(self.clip):
+            return None if self.is_noisy else "no noise"
+        return "no bound" if self.is_noisy else "neither bound nor noise"
