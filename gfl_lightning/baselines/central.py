@@ -46,8 +46,8 @@ class CentralDescent(CentralPredictor, Engine[CentralState]):
     Only for graphs with one sample per client (DNC). With :class:`APPNPNet` it is what GFL-APPNP with I = 1 computes.
     The pass that evaluates the new weights also gives the next gradient, so that a round is one pass forth and back.
 
-    >>> from gfl_lightning.graphs.datasets.karate import karate
-    >>> engine = CentralDescent(karate(), lr=0.2)
+    >>> from gfl_lightning.graphs.datasets.karate import KarateClub
+    >>> engine = CentralDescent(KarateClub().graph, lr=0.2)
     >>> state, report = engine.round(engine.start())
     >>> state.round, sorted(state.weights)
     (1, ['W1', 'W2'])

@@ -17,8 +17,8 @@ class CentralPredictor(Predictor):
     """Z = f(X, G; W) on a graph with one sample per client; W is a dict by the network's names of its parameters.
 
     >>> from gfl_lightning.baselines.networks.gcn import GCN
-    >>> from gfl_lightning.graphs.datasets.karate import karate
-    >>> CentralPredictor(karate(), GCN(hidden=8)).shapes
+    >>> from gfl_lightning.graphs.datasets.karate import KarateClub
+    >>> CentralPredictor(KarateClub().graph, GCN(hidden=8)).shapes
     {'first.lin.weight': (8, 34), 'second.lin.weight': (4, 8)}
 
     Args:

@@ -50,8 +50,8 @@ class LocalModels(LocalPredictor, Engine[LocalState]):
     samples): the weights that :meth:`choose` keeps are those of each client's own, while the round and the loss are
     those of the lowest mean over all.
 
-    >>> from gfl_lightning.graphs.datasets.synthetic import sc
-    >>> engine = LocalModels(sc(num_clients=20, num_features=10), hidden=8)
+    >>> from gfl_lightning.graphs.datasets.sc import SC
+    >>> engine = LocalModels(SC(num_clients=20, num_features=10).graph, hidden=8)
     >>> state, report = engine.round(engine.start())
     >>> engine.choose(Best(), state, report).client_loss.shape
     torch.Size([20])

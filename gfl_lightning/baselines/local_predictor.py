@@ -16,8 +16,8 @@ from gfl_lightning.models.encoders.mlp import MLP
 class LocalPredictor(Predictor):
     """h_k(x) = W2_k relu(W1_k x): W1 ``[N, hidden, d]`` and W2 ``[N, c, hidden]`` hold the models of all clients.
 
-    >>> from gfl_lightning.graphs.datasets.synthetic import sc
-    >>> LocalPredictor(sc(num_clients=20, num_features=10), hidden=8).shapes
+    >>> from gfl_lightning.graphs.datasets.sc import SC
+    >>> LocalPredictor(SC(num_clients=20, num_features=10).graph, hidden=8).shapes
     {'W1': (20, 8, 10), 'W2': (20, 2, 8)}
 
     Args:

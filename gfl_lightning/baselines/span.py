@@ -21,8 +21,8 @@ def on_span(graph: ClientGraph, architecture: Architecture, seed: int = 0) -> tu
 
     >>> from gfl_lightning.baselines.central import CentralDescent
     >>> from gfl_lightning.baselines.networks.gcn import GCN
-    >>> from gfl_lightning.graphs.datasets.synthetic import dnc
-    >>> small, weights = on_span(dnc(num_clients=50, num_features=100), GCN())
+    >>> from gfl_lightning.graphs.datasets.dnc import DNC
+    >>> small, weights = on_span(DNC(num_clients=50, num_features=100).graph, GCN())
     >>> small.num_features, CentralDescent(small, GCN()).start(weights).round
     (50, 0)
     """

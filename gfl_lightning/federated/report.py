@@ -8,8 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from gfl_lightning.engine.engine import Report
 from gfl_lightning.engine.evaluation import Metrics
-from gfl_lightning.federated.options import ProtocolName
+from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.protocol.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.federated.schedule import Schedule
 from gfl_lightning.federated.state import FederationState
@@ -17,7 +18,7 @@ from gfl_lightning.graphs.client_graph import ClientGraph
 
 
 @dataclass(frozen=True)
-class RoundReport:
+class RoundReport(Report):
     """What happened in a round: metrics of the new W̄ by split, who took part, and bytes.
 
     ``trained``, ``shared`` and the bytes are of the messages of the round, from the exchange that it started with to
@@ -26,8 +27,6 @@ class RoundReport:
     average because their update was not finite.
     """
 
-    round: int
-    metrics: dict[str, Metrics]
     trained: int
     shared: int
     skipped: int
@@ -35,6 +34,20 @@ class RoundReport:
     never_shared: int
     traffic: Traffic
     printed_traffic: Traffic
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """What else is worth logging: who took part, and bytes."""
+        return {
+            "bytes_up": self.traffic.total_up,
+            "bytes_down": self.traffic.total_down,
+            "printed_bytes_up": self.printed_traffic.total_up,
+            "printed_bytes_down": self.printed_traffic.total_down,
+            "clients_trained": self.trained,
+            "clients_shared": self.shared,
+            "clients_skipped": self.skipped,
+            "oldest_upload": self.oldest_upload,
+        }
 
 
 @dataclass(frozen=True, eq=False)

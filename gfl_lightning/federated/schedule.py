@@ -9,7 +9,9 @@ from torch import Tensor
 
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.engine.training_set import Batches, TrainingSet, draw_batches, poisson_batches
-from gfl_lightning.federated.options import LocalTraining, Participation
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.graphs.client_graph import ClientGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,13 @@ class Schedule:
     local: LocalTraining
     seed: int
     poisson: bool = False
+
+    @classmethod
+    def of(
+        cls, graph: ClientGraph, participation: Participation, local: LocalTraining, seed: int, poisson: bool = False
+    ) -> Schedule:
+        """The schedule of a federation of the clients of a graph."""
+        return cls(TrainingSet.of(graph), graph.num_clients, participation, local, seed, poisson)
 
     @property
     def everyone_shares(self) -> bool:

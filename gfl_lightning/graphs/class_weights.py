@@ -17,6 +17,15 @@ from gfl_lightning.graphs.names import Name
 ClassWeights = Literal["balanced"] | dict[str, float] | None
 
 
+def check_class_weights(weights: ClassWeights) -> None:
+    """Refuse weights that no classes can have."""
+    if isinstance(weights, dict):
+        positive = all(math.isfinite(value) and value > 0 for value in weights.values())
+        require(positive, "class_weights", "be positive and finite", weights)
+    else:
+        require(weights in (None, "balanced"), "class_weights", "be balanced or a weight for each class", weights)
+
+
 def weigh_classes(graph: ClientGraph, weights: ClassWeights, classes: Sequence[Name]) -> ClientGraph:
     """The graph with weight w_y for each sample, of every split, so that validation picks by what training minimises.
 
@@ -25,6 +34,7 @@ def weigh_classes(graph: ClientGraph, weights: ClassWeights, classes: Sequence[N
     """
     if weights is None:
         return graph
+    check_class_weights(weights)
     by_class = _balanced(graph) if isinstance(weights, str) else _given(weights, classes)
     known = graph.y.clamp_min(0)
     return replace(graph, weight=torch.where(graph.y >= 0, by_class.to(graph.x)[known], 1.0))
@@ -38,6 +48,4 @@ def _balanced(graph: ClientGraph) -> Tensor:
 def _given(weights: Mapping[str, float], classes: Sequence[Name]) -> Tensor:
     names = [str(name) for name in classes]
     require(set(weights) == set(names), "class_weights", f"give a weight for each of {', '.join(names)}", dict(weights))
-    positive = all(math.isfinite(value) and value > 0 for value in weights.values())
-    require(positive, "class_weights", "be positive and finite", dict(weights))
     return torch.tensor([weights[name] for name in names], dtype=torch.float64)

@@ -50,8 +50,9 @@ class ClientGraph:
     >>> ClientGraph.from_edges(
     ...     x=torch.eye(3), y=torch.tensor([0, 1, 1]), client=torch.arange(3), split=split,
     ...     shared=torch.ones(3, dtype=torch.bool), edge_index=path, num_classes=2,
-    ... )
-    ClientGraph(3 clients, 2 edges, 3 samples (1 per client), 3 features, 2 classes; train 2, val 0, test 1; 2 clients train)
+    ... )  # doctest: +NORMALIZE_WHITESPACE
+    ClientGraph(3 clients, 2 edges, 3 samples (1 per client), 3 features, 2 classes; train 2, val 0, test 1;
+    2 clients train)
     """
 
     x: Tensor
@@ -125,7 +126,8 @@ class ClientGraph:
         require(bool(present), "data", "have a train_mask, val_mask or test_mask", data)
         for mask in present:
             fits = mask.dtype == torch.bool and mask.shape == (samples,)
-            require(fits, "masks", f"be boolean with one entry per sample ({samples})", (mask.dtype, validation.shape(mask)))
+            received = (mask.dtype, validation.shape(mask))
+            require(fits, "masks", f"be boolean with one entry per sample ({samples})", received)
         overlap = int((torch.stack(present).long().sum(0) > 1).sum())
         require(overlap == 0, "train_mask, val_mask and test_mask", "not overlap", f"{overlap} samples in several")
         split = torch.full((samples,), int(Split.NONE), dtype=torch.int8, device=data.x.device)
@@ -206,9 +208,21 @@ class ClientGraph:
         return not bool((self.weight == 1).all())
 
     def losses(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Weighted cross-entropy of some samples, from their logits ``[n, c]``; ``rows`` are their numbers or a mask."""
+        """Weighted cross-entropy of some samples from logits ``[n, c]``; ``rows`` are their numbers or a mask."""
         loss = F.cross_entropy(logits, self.y[rows], reduction="none")
         return loss * self.weight[rows] if self.is_weighted else loss
+
+    def without_test(self) -> ClientGraph:
+        """The graph as training and model selection need it: no test labels, no test samples that are not shared."""
+        test = self.mask(Split.TEST)
+        keep = self.shared | ~test
+        hidden = {
+            "y": torch.where(test, -1, self.y),
+            "split": torch.where(test, int(Split.NONE), self.split),
+            "weight": torch.where(test, 1.0, self.weight),
+        }
+        columns = {name: getattr(self, name) for name in ("x", "client", "shared")} | hidden
+        return replace(self, **{name: column[keep] for name, column in columns.items()})
 
     def mask(self, part: Split) -> Tensor:
         """Which samples belong to a split ``[samples]``."""
@@ -229,4 +243,3 @@ class ClientGraph:
             f"{self.num_features} features, {self.num_classes} classes; {parts}; "
             f"{len(self.training_clients)} clients train)"
         )
-

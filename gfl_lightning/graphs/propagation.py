@@ -1,7 +1,7 @@
 """Propagation over the client graph: polynomials Ã = Σ_i γ_i P^i of P = D̂^{-1/2}(A+I)D̂^{-1/2}.
 
-APPNP, SGC, the identity and a learnable aggregator differ in their coefficients γ alone. P is sparse and
-symmetric, and Ã is never formed unless it is asked for.
+The aggregators of `models` differ in their coefficients γ alone. P is sparse and symmetric, and Ã is never formed
+unless it is asked for.
 """
 
 from __future__ import annotations
@@ -14,32 +14,11 @@ import torch
 from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from gfl_lightning.checks import require, require_count
+from gfl_lightning.checks import require
 from gfl_lightning.graphs.client_graph import ClientGraph
 
 DENSE_LIMIT = 5000
 CHUNK_ENTRIES = 2**25
-
-
-def appnp_coefficients(alpha: float = 0.1, M: int = 10) -> Tensor:
-    """γ_i = α(1−α)^i for i < M and γ_M = (1−α)^M, ``[M+1]``; they sum to 1."""
-    require(0 < alpha <= 1, "alpha", "lie in (0, 1]", alpha)
-    require_count("M", M)
-    powers = (1 - alpha) ** torch.arange(M + 1, dtype=torch.float64)
-    return torch.cat([alpha * powers[:-1], powers[-1:]])
-
-
-def sgc_coefficients(k: int = 2) -> Tensor:
-    """γ_k = 1 and the rest 0, ``[k+1]``: Ã = P^k."""
-    require_count("k", k)
-    gamma = torch.zeros(k + 1, dtype=torch.float64)
-    gamma[k] = 1
-    return gamma
-
-
-def identity_coefficients() -> Tensor:
-    """γ = (1): Ã = I, no neighbourhood at all."""
-    return torch.ones(1, dtype=torch.float64)
 
 
 def normalized_adjacency(graph: ClientGraph, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -94,7 +73,17 @@ def _one_hot(P: Tensor, clients: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Propagation:
-    """Ã = Σ_i γ_i P^i for fixed coefficients γ ``[M+1]``."""
+    """Ã = Σ_i γ_i P^i for fixed coefficients γ ``[M+1]``.
+
+    >>> P = torch.tensor([[0.5, 0.5], [0.5, 0.5]])
+    >>> Propagation(P, gamma=torch.tensor([0.1, 0.9])).dense()
+    tensor([[0.5500, 0.4500],
+            [0.4500, 0.5500]])
+
+    Args:
+        P: D̂^{-1/2}(A+I)D̂^{-1/2}, dense or sparse ``[N, N]``.
+        gamma: the coefficients.
+    """
 
     P: Tensor
     gamma: Tensor
@@ -153,5 +142,5 @@ class Propagation:
 
 
 def propagation(graph: ClientGraph, gamma: Tensor, dtype: torch.dtype = torch.float32) -> Propagation:
-    """Ã of a client graph for given coefficients, e.g. ``propagation(graph, appnp_coefficients())``."""
+    """Ã of a client graph for given coefficients, e.g. ``propagation(graph, APPNP().gamma)``."""
     return Propagation(normalized_adjacency(graph, dtype), gamma.to(graph.x.device))

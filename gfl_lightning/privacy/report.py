@@ -72,6 +72,7 @@ def privacy_report(ledger: Ledger, made: Releases, protection: Protection, guara
         f"{UNITS[protection.unit]}, {RELATIONS[guarantee.neighbours]}",
         f"{shown} in {ledger.rounds} rounds, by every client that takes part",
         ledger.gaps,
-        (guarantee.accountant.upper() if sampled else "exact") + (" and basic composition" if ledger.pure.any() else ""),
+        (guarantee.accountant.upper() if sampled else "exact")
+        + (" and basic composition" if ledger.pure.any() else ""),
         protection.in_words(),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
@@ -16,11 +15,9 @@ def objective(graph: ClientGraph, logits: Tensor) -> Tensor:
 
     K counts the clients that own training samples and n_k those samples; a sample's loss has the graph's weight.
     """
-    train = graph.mask(Split.TRAIN)
-    n = graph.counts(train)[graph.client[train]]
-    loss = F.cross_entropy(logits[train], graph.y[train], reduction="none")
-    loss = loss if graph.weight is None else loss * graph.weight[train]
-    return (loss / n).sum() / len(graph.training_clients)
+    rows = graph.mask(Split.TRAIN).nonzero().flatten()
+    n = graph.counts(rows)[graph.client[rows]]
+    return (graph.losses(logits[rows], rows) / n).sum() / len(graph.training_clients)
 
 
 def gradient(federation: Federation, weights: Weights) -> Weights:

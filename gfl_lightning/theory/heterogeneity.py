@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch_geometric.utils import subgraph
 
 from gfl_lightning.federated.federation import Federation
@@ -13,12 +12,12 @@ from gfl_lightning.models.encoders.encoder import Weights
 
 
 def sample_gradients(federation: Federation, weights: Weights) -> tuple[Tensor, Tensor]:
-    """∇ loss of each training sample, all representations at W, flat ``[n, |W|]``, and its owner ``[n]``."""
+    """∇ of the weighted loss of each training sample, all representations at W, flat ``[n, |W|]``, and its owner ``[n]``."""
     graph = federation.graph
     rows = graph.mask(Split.TRAIN).nonzero().flatten()
     with torch.enable_grad():
         W = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
-        loss = F.cross_entropy(federation.logits_of(W)[rows], graph.y[rows], reduction="none")
+        loss = graph.losses(federation.logits_of(W)[rows], rows)
         slopes = [torch.autograd.grad(one, list(W.values()), retain_graph=True) for one in loss]
     return torch.stack([torch.cat([g.flatten() for g in slope]) for slope in slopes]), graph.client[rows]
 

@@ -2,8 +2,8 @@
 
 Within a round client k stands at W_k while C_k = Σ_{j≠k} Ã_kj ĥ_j and ∇C_k are still those at W̄. With all its training
 samples it would step along
-    g_k = mean_s (Ã_kk J_{k,s}(W_k) + ∇C_k(W̄))ᵀ (softmax(Ã_kk h_{k,s}(W_k) + C_k(W̄)) − y_s)      (V1: no ∇C_k)
-where the gradient of its loss, everyone's representation taken at W_k, is ∇F_k(W_k).
+    g_k = mean_s w_s (Ã_kk J_{k,s}(W_k) + ∇C_k(W̄))ᵀ (softmax(Ã_kk h_{k,s}(W_k) + C_k(W̄)) − y_s)      (V1: no ∇C_k)
+with w_s the weight of a sample's loss, where the gradient of its loss, everyone's representation taken at W_k, is ∇F_k(W_k).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.graphs.propagation import propagation
 from gfl_lightning.models.encoders.encoder import Weights
 
 
@@ -51,7 +50,7 @@ def staleness(
     )
     graph = federation.graph
     models = client_models(federation, state, lr, steps)
-    own = propagation(graph, federation.aggregator.gamma, graph.x.dtype).diagonal(models.clients)
+    own = federation.propagation.diagonal(models.clients)
     train = graph.mask(Split.TRAIN)
     representation = gradient = 0.0
     for place, client in enumerate(models.clients.tolist()):
@@ -68,18 +67,19 @@ def _client_error(
     federation: Federation, average: Weights, now: Weights, rows: Tensor, own: Tensor
 ) -> tuple[float, float]:
     """‖C_k(W̄) − C_k(W_k)‖² and ‖g_k − ∇F_k(W_k)‖² of the client that owns the training samples ``rows``."""
-    x, y = federation.graph.x[rows], federation.graph.y[rows]
+    graph = federation.graph
+    x, y = graph.x[rows], graph.y[rows]
     then, W = _leaves(average), _leaves(now)
     h = federation.encoder(W, x)
     logits, then_logits = federation.logits_of(W)[rows], federation.logits_of(then)[rows]
     C, then_C = (logits - own * h)[0], (then_logits - own * federation.encoder(then, x))[0]
-    exact = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, y), list(W.values()), retain_graph=True)
+    exact = torch.autograd.grad(graph.losses(logits, rows).mean(), list(W.values()), retain_graph=True)
     if federation.estimator == "exact":
         estimate = exact
     else:
         r = torch.softmax((own * h + then_C).detach(), 1)
         r[torch.arange(len(rows)), y] -= 1
-        r /= len(rows)
+        r *= graph.weight[rows, None] / len(rows)
         estimate = torch.autograd.grad(h, list(W.values()), own * r)
         if federation.estimator == "compensated":
             compensation = torch.autograd.grad(then_C, list(then.values()), r.sum(0))

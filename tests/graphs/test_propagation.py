@@ -13,7 +13,7 @@ from torch_geometric.nn import APPNP, SGConv
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs import propagation as module
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.graphs.datasets.synthetic import dnc
+from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.graphs.propagation import (
     appnp_coefficients,
     hops,
@@ -71,7 +71,7 @@ def test_sgc_matches_pyg_and_hops_are_powers(graph: ClientGraph, k: int) -> None
 def test_coefficients_sum_to_one_and_identity_changes_nothing() -> None:
     for gamma in (appnp_coefficients(), appnp_coefficients(1.0, 3), sgc_coefficients(), identity_coefficients()):
         assert float(gamma.sum()) == pytest.approx(1, abs=1e-12)
-    graph = dnc(num_clients=60)
+    graph = DNC(num_clients=60).graph
     identity = propagation(graph, identity_coefficients())
     assert torch.equal(identity.apply(graph.x), graph.x)
     assert torch.equal(identity.diagonal(), torch.ones(60))
@@ -80,7 +80,7 @@ def test_coefficients_sum_to_one_and_identity_changes_nothing() -> None:
 
 
 def test_chunks_do_not_change_rows_or_diagonal(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = dnc(num_clients=60)
+    graph = DNC(num_clients=60).graph
     A = propagation(graph, appnp_coefficients(), torch.float64)
     whole, diagonal = A.dense(), A.diagonal()
     monkeypatch.setattr(module, "CHUNK_ENTRIES", 60 * 7)

@@ -17,15 +17,15 @@ from torch_geometric.datasets import Planetoid
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.karate import karate
-from gfl_lightning.graphs.datasets.planetoid import planetoid, read_planetoid
-from gfl_lightning.graphs.datasets.subcora import SubCoraRecipe, subcora
+from gfl_lightning.graphs.datasets.karate import KarateClub
+from gfl_lightning.graphs.datasets.planetoid import Planetoid, read_planetoid
+from gfl_lightning.graphs.datasets.subcora import SubCora, SubCoraRecipe
 
 
 def test_cora_is_pygs_cora(planetoid_root: Path, tmp_path: Path) -> None:
     shutil.copytree(planetoid_root / "Cora" / "raw", tmp_path / "Cora" / "raw")
     reference = Planetoid(str(tmp_path), "Cora")[0]
-    graph = planetoid("Cora", planetoid_root)
+    graph = Planetoid("Cora", planetoid_root).graph
     assert torch.equal(graph.x, reference.x)
     assert torch.equal(graph.y, reference.y)
     assert torch.equal(graph.edge_index, reference.edge_index.flip(0))
@@ -39,16 +39,16 @@ def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("torch_geometric.datasets.planetoid.Planetoid.download", no_network)
     with pytest.raises(InputError, match=r"root must hold the files ind.cora.x, .*ind.cora.test.index in .*Cora/raw"):
-        planetoid("Cora", tmp_path)
+        Planetoid("Cora", tmp_path).graph
     assert not list(tmp_path.iterdir())
     with pytest.raises(InputError, match="name must be one of Cora, CiteSeer, PubMed, got 'Citeseer'"):
-        planetoid("Citeseer", tmp_path)
+        Planetoid("Citeseer", tmp_path).graph
 
 
 @pytest.fixture(scope="module")
 def pieces(planetoid_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[ClientGraph]]:
     cache = tmp_path_factory.mktemp("subcora")
-    return cache, [subcora(r, root=planetoid_root, cache=cache) for r in range(8)]
+    return cache, [SubCora(r, root=planetoid_root, cache=cache).graph for r in range(8)]
 
 
 def test_every_piece_keeps_the_papers_rules(pieces: tuple[Path, list[ClientGraph]], planetoid_root: Path) -> None:
@@ -88,26 +88,26 @@ def test_a_piece_is_the_induced_subgraph_with_raw_features(
 def test_pieces_differ_and_repeat(pieces: tuple[Path, list[ClientGraph]], planetoid_root: Path, tmp_path: Path) -> None:
     cache, graphs = pieces
     assert len({tuple(graph.split.tolist()) for graph in graphs}) == len(graphs)
-    assert_same_bits(subcora(0, root=planetoid_root, cache=tmp_path), graphs[0])
-    assert_same_bits(subcora(0, root=planetoid_root, cache=cache), graphs[0])
+    assert_same_bits(SubCora(0, root=planetoid_root, cache=tmp_path).graph, graphs[0])
+    assert_same_bits(SubCora(0, root=planetoid_root, cache=cache).graph, graphs[0])
 
 
 def test_a_broken_cache_file_is_rebuilt(planetoid_root: Path, tmp_path: Path) -> None:
-    graph = subcora(0, root=planetoid_root, cache=tmp_path)
+    graph = SubCora(0, root=planetoid_root, cache=tmp_path).graph
     (file,) = tmp_path.iterdir()
     whole = file.read_text()
     changed = json.loads(whole)
     changed["nodes"][0] += 1
     for broken in (whole[: len(whole) // 2], "", "[]", json.dumps(changed), json.dumps({"key": 1})):
         file.write_text(broken)
-        assert_same_bits(subcora(0, root=planetoid_root, cache=tmp_path), graph)
+        assert_same_bits(SubCora(0, root=planetoid_root, cache=tmp_path).graph, graph)
         assert file.read_text() == whole
 
 
 def test_other_parameters_never_share_a_cache_file(planetoid_root: Path, tmp_path: Path) -> None:
-    subcora(0, root=planetoid_root, cache=tmp_path)
-    subcora(0, seed=1, root=planetoid_root, cache=tmp_path)
-    other = subcora(0, recipe=SubCoraRecipe(clients=250), root=planetoid_root, cache=tmp_path)
+    SubCora(0, root=planetoid_root, cache=tmp_path).graph
+    SubCora(0, seed=1, root=planetoid_root, cache=tmp_path).graph
+    other = SubCora(0, recipe=SubCoraRecipe(clients=250), root=planetoid_root, cache=tmp_path).graph
     assert other.num_clients == 250
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -126,17 +126,17 @@ def test_subcora_refusals(planetoid_root: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="clients must exceed twice max_train, got 100"):
         SubCoraRecipe(clients=100)
     with pytest.raises(InputError, match="drawn must be at most the 2708 nodes there are, got 3000"):
-        subcora(recipe=SubCoraRecipe(drawn=3000), root=planetoid_root, cache=tmp_path)
+        SubCora(recipe=SubCoraRecipe(drawn=3000), root=planetoid_root, cache=tmp_path).graph
     with pytest.raises(InputError, match="max_draws must be large enough to find a piece, got 1 "):
-        subcora(recipe=SubCoraRecipe(max_class_std=0, max_draws=1), root=planetoid_root, cache=tmp_path)
+        SubCora(recipe=SubCoraRecipe(max_class_std=0, max_draws=1), root=planetoid_root, cache=tmp_path).graph
     assert not list(tmp_path.iterdir())
 
 
 def test_karate_club() -> None:
-    graph = karate(seed=1)
+    graph = KarateClub(seed=1).graph
     assert (graph.num_clients, graph.num_edges, graph.num_classes) == (34, 78, 4)
     assert [int(graph.mask(part).sum()) for part in list(Split)[1:]] == [4, 10, 20]
     assert sorted(graph.y[graph.mask(Split.TRAIN)].tolist()) == [0, 1, 2, 3]
-    assert_same_bits(graph, karate(seed=1))
-    assert not torch.equal(graph.split, karate(seed=2).split)
+    assert_same_bits(graph, KarateClub(seed=1).graph)
+    assert not torch.equal(graph.split, KarateClub(seed=2).graph.split)
     assert nx.is_isomorphic(nx.Graph(graph.edge_index.T.tolist()), nx.karate_club_graph())

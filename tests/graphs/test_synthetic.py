@@ -18,7 +18,9 @@ from torch import Tensor
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.synthetic import dnc, sc, snc
+from gfl_lightning.graphs.datasets.dnc import DNC
+from gfl_lightning.graphs.datasets.sc import SC
+from gfl_lightning.graphs.datasets.snc import SNC
 
 RECIPES: list[Callable[..., ClientGraph]] = [dnc, snc, sc]
 
@@ -50,7 +52,7 @@ def test_node_classification_sets(recipe: Callable[..., ClientGraph], samples: i
 
 @pytest.mark.parametrize("seed", range(10))
 def test_supervised_sets(seed: int) -> None:
-    graph = sc(graph_seed=seed)
+    graph = SC(graph_seed=seed).graph
     assert (graph.num_clients, graph.num_samples) == (50, 6000)
     for part, expected in ((Split.TRAIN, 10), (Split.VAL, 10), (Split.TEST, 100)):
         assert graph.counts(graph.mask(part)).unique().tolist() == [expected]
@@ -59,7 +61,7 @@ def test_supervised_sets(seed: int) -> None:
 
 
 def test_supervised_labels_follow_the_tag_and_features_the_label() -> None:
-    graph = sc(num_clients=100, train_samples=400, val_samples=1, test_samples=0, mu=10)
+    graph = SC(num_clients=100, train_samples=400, val_samples=1, test_samples=0, mu=10).graph
     positive = torch.zeros(100).scatter_add_(0, graph.client, graph.y.float()) / graph.counts()
     sigma = math.sqrt(0.21 / 401)
     high = positive > 0.5
@@ -99,7 +101,7 @@ def test_direction_is_fixed_with_the_graph_where_the_recipe_says_so(
 def test_a_hundred_thousand_clients_without_an_n_by_n_array() -> None:
     tracemalloc.start()
     started = time.perf_counter()
-    graph = dnc(num_clients=100_000, num_features=4)
+    graph = DNC(num_clients=100_000, num_features=4).graph
     seconds, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert graph.num_edges == pytest.approx(400_000, rel=0.02)
@@ -112,7 +114,7 @@ def test_a_hundred_thousand_clients_without_an_n_by_n_array() -> None:
 @settings(max_examples=60, deadline=None)
 def test_any_parameters_give_a_graph_or_a_sentence(N: int, degree: float, share: float, seed: int) -> None:
     try:
-        graph = dnc(N, 5, degree, share * math.sqrt(degree), 1, seed)
+        graph = DNC(N, 5, degree, share * math.sqrt(degree), 1, seed).graph
     except InputError as refusal:
         assert str(refusal).startswith("degree must")  # noqa: PT017  # either outcome is right
     else:
@@ -124,20 +126,20 @@ def test_any_parameters_give_a_graph_or_a_sentence(N: int, degree: float, share:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: dnc(num_clients=10), "num_clients must be at least 20, .*, got 10"),
-        (lambda: dnc(degree=0.5, lam=0.1), "degree must be high enough for 20 class-balanced training clients .* mean"),
-        (lambda: dnc(degree=4, lam=2), "degree must be high enough for 20 .* no connected component holds enough"),
-        (lambda: dnc(degree=1e-18, lam=0), "degree must be high enough for 20 class-balanced training clients"),
-        (lambda: dnc(num_features=-1), "num_features must be at least 1, got -1"),
-        (lambda: snc(samples_per_client=1.5), "samples_per_client must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]
-        (lambda: dnc(repetition=-1), "repetition must be at least 0, got -1"),
-        (lambda: dnc(graph_seed=-1), "graph_seed must be at least 0, got -1"),
-        (lambda: dnc(mu=-1), "mu must be at least 0, got -1"),
-        (lambda: snc(samples_per_client=0), "samples_per_client must be at least 1, got 0"),
-        (lambda: sc(train_samples=0), "train_samples must be at least 1, got 0"),
-        (lambda: sc(test_samples=-1), "test_samples must be at least 0, got -1"),
-        (lambda: sc(degree=4, lam=2), r"lam must be below √degree = 2 by enough for the two classes to be joined, got"),
-        (lambda: sc(degree=2, lam=1), "degree must be high enough for a connected graph of 50 clients, got '2 "),
+        (lambda: DNC(num_clients=10).graph, "num_clients must be at least 20, .*, got 10"),
+        (lambda: DNC(degree=0.5, lam=0.1).graph, "degree must be high enough for 20 class-balanced training clients .* mean"),
+        (lambda: DNC(degree=4, lam=2).graph, "degree must be high enough for 20 .* no connected component holds enough"),
+        (lambda: DNC(degree=1e-18, lam=0).graph, "degree must be high enough for 20 class-balanced training clients"),
+        (lambda: DNC(num_features=-1).graph, "num_features must be at least 1, got -1"),
+        (lambda: SNC(samples_per_client=1.5).graph, "samples_per_client must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]
+        (lambda: DNC(repetition=-1).graph, "repetition must be at least 0, got -1"),
+        (lambda: DNC(graph_seed=-1).graph, "graph_seed must be at least 0, got -1"),
+        (lambda: DNC(mu=-1).graph, "mu must be at least 0, got -1"),
+        (lambda: SNC(samples_per_client=0).graph, "samples_per_client must be at least 1, got 0"),
+        (lambda: SC(train_samples=0).graph, "train_samples must be at least 1, got 0"),
+        (lambda: SC(test_samples=-1).graph, "test_samples must be at least 0, got -1"),
+        (lambda: SC(degree=4, lam=2).graph, r"lam must be below √degree = 2 by enough for the two classes to be joined, got"),
+        (lambda: SC(degree=2, lam=1).graph, "degree must be high enough for a connected graph of 50 clients, got '2 "),
     ],
 )
 def test_refusals(make: Callable[[], ClientGraph], sentence: str) -> None:

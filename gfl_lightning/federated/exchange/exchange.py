@@ -1,7 +1,7 @@
-"""Step 2 of a round: every client's representation ĥ_j and the factors of its Jacobian, at W̄ or at its last upload.
+"""Step 3 of a round: every client's representation ĥ_j and the factors of its Jacobian, at W̄ or at its last upload.
 
-For the paper's encoder the Jacobian of h = W2 relu(W1 x) is known by the activation a = relu(W1 x), which is its
-W2-part, and by the pattern s = 1{W1 x > 0}: ∂h_o/∂W1[m,:] = W2[o,m] s_m x. Nothing larger is ever formed.
+Where the encoder is structured, its Jacobian is known by the activation a and the pattern s = 1{a > 0} of each sample
+(models/encoders/two_layer_relu.py). Nothing larger is ever formed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from gfl_lightning.federated.exchange.features import Features
-from gfl_lightning.federated.exchange.sample_table import SampleTable
-from gfl_lightning.federated.protection.clipping import scaled_rows
 from gfl_lightning.federated.protection.guard import UploadGuard
+from gfl_lightning.federated.protection.jacobian_scale import Unscaled
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 
 
@@ -26,14 +24,14 @@ class UploadGroup:
     Args:
         weights: that W̄.
         positions: the shared samples they are means of, positions among the Q; ``None`` means all.
-        pattern: s of those samples as 0/1 ``[q, m]``, for the paper's encoder, times ``scale`` where there is one.
-        scale: what a bound on ∇ĥ_j multiplies the Jacobian of each sample by ``[q]``; ``None`` means 1.
+        pattern: s of those samples as 0/1 ``[q, m]``, scaled, for a structured encoder.
+        scale: what a bound on ∇ĥ_j leaves of the Jacobian of each sample.
     """
 
     weights: Weights
     positions: Tensor | None
     pattern: Tensor | None
-    scale: Tensor | None = None
+    scale: Unscaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +39,10 @@ class Exchange:
     """What the clients computed at W̄ and what stands uploaded.
 
     Args:
-        z: pre-activations W̄1 x of all samples ``[S, m]``, for the paper's encoder.
+        z: pre-activations W̄1 x of all samples ``[S, m]``, for a structured encoder.
         h: representations of all samples at W̄ ``[S, c]``.
         uploaded_h: ĥ_j as last uploaded ``[N, c]``; 0 where there was no upload.
-        uploaded_a: mean activation in the last uploaded ∇ĥ_j ``[N, m]``, for the paper's encoder.
+        uploaded_a: mean activation in the last uploaded ∇ĥ_j ``[N, m]``, for a structured encoder.
         groups: the uploads by the W̄ they were computed at; one group where everyone shared.
     """
 
@@ -61,24 +59,23 @@ class Exchange:
 
 
 def exchange(
-    table: SampleTable,
-    encoder: Encoder,
+    guard: UploadGuard,
     round_number: int,
     weights: Weights,
-    uploaded_in: Tensor | None,
-    history: dict[int, Weights],
-    guard: UploadGuard | None = None,
+    uploaded_in: Tensor | None = None,
+    history: dict[int, Weights] | None = None,
 ) -> Exchange:
     """Representations of all samples at W̄, and the uploads that stand after this exchange.
 
-    ``uploaded_in`` is the round of each client's last upload; ``None`` means that all are of this round.
+    ``uploaded_in [N]`` is the round of each client's last upload, ``history`` the W̄ of those that are past; ``None``
+    means that all are of this round.
     """
+    table, encoder = guard.table, guard.encoder
     z, a, h = _encode(encoder, weights, table.features)
     if uploaded_in is None:
         shared_a = None if a is None else table.shared_rows(a)
-        made = _uploads(table, guard, weights, None, shared_a, table.shared_rows(h))
-        noise = None if guard is None else guard.noise_h(round_number, made.h)
-        return Exchange(z, h, made.h if noise is None else made.h + noise, made.a, [made.group])
+        made = _uploads(guard, weights, None, shared_a, table.shared_rows(h))
+        return Exchange(z, h, guard.noisy(made.h, round_number, None), made.a, [made.group])
 
     uploaded_h = h.new_zeros(table.graph.num_clients, h.shape[1])
     uploaded_a = None if z is None else z.new_zeros(table.graph.num_clients, z.shape[1])
@@ -89,15 +86,12 @@ def exchange(
         if number == round_number:
             then, then_a, then_h = weights, None if a is None else a[rows], h[rows]
         else:
-            then = history[number]
+            then = (history or {})[number]
             _, then_a, then_h = _encode(encoder, then, Features(table.graph.x[rows], None, None))
-        made = _uploads(table, guard, then, positions, then_a, then_h)
+        made = _uploads(guard, then, positions, then_a, then_h)
         if made.a is not None and uploaded_a is not None:
             uploaded_a += made.a
-        uploaded_h += made.h
-        noise = None if guard is None else guard.noise_h(number, made.h)
-        if noise is not None:
-            uploaded_h += noise * (uploaded_in == number)[:, None]
+        uploaded_h += guard.noisy(made.h, number, uploaded_in == number)
         groups.append(made.group)
     return Exchange(z, h, uploaded_h, uploaded_a, groups)
 
@@ -110,29 +104,18 @@ class _Uploads(NamedTuple):
     group: UploadGroup
 
 
-def _uploads(
-    table: SampleTable,
-    guard: UploadGuard | None,
-    weights: Weights,
-    positions: Tensor | None,
-    a: Tensor | None,
-    h: Tensor,
-) -> _Uploads:
+def _uploads(guard: UploadGuard, weights: Weights, positions: Tensor | None, a: Tensor | None, h: Tensor) -> _Uploads:
     """Uploads of the clients whose shared samples have activations ``a [q, m]`` and representations ``h [q, c]``."""
-    mean_h = table.client_mean(h, positions) if guard is None else guard.mean_h(h, positions)
-    scale = None if guard is None else guard.jacobian_scale(weights, positions, a)
+    mean_h = guard.mean_h(h, positions)
+    scale = guard.jacobian_scale(weights, positions, a)
     if a is None:
         return _Uploads(mean_h, None, UploadGroup(weights, positions, None, scale))
-    pattern = a.sign()
-    if scale is not None:
-        a, pattern = scaled_rows(a, scale), scaled_rows(pattern, scale)
-    return _Uploads(mean_h, table.client_mean(a, positions), UploadGroup(weights, positions, pattern, scale))
+    mean_a = guard.table.client_mean(scale.rows(a), positions)
+    return _Uploads(mean_h, mean_a, UploadGroup(weights, positions, scale.rows(a.sign()), scale))
 
 
-def _encode(encoder: Encoder, weights: Weights, features: Features) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """z and a of the paper's encoder (``None`` for others) and h; the bits do not depend on how W1 lies in memory."""
-    if not encoder.is_papers:
+def _encode(encoder: SizedEncoder, weights: Weights, features: Features) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """z and a of a structured encoder (``None`` for others) and h; the bits do not depend on how W1 lies in memory."""
+    if encoder.structure is None:
         return None, None, encoder(weights, features.x)
-    z = features.times(weights["W1"])
-    a = torch.relu(z)
-    return z, a, a @ weights["W2"].T
+    return encoder.structure.encode(weights, features.times)

@@ -1,16 +1,14 @@
-"""Ã as the parties of a federation see it: training clients, and everyone when W̄ is evaluated."""
+"""Ã as training clients see it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from gfl_lightning.graphs.propagation import Propagation, hop_columns
 
-DENSE_ENTRIES = 2**20
 ROW_ENTRIES = 2**22
 
 
@@ -40,21 +38,6 @@ class Neighbourhood:
         """The neighbourhood of some of the training clients, given by their places."""
         rows = None if self.rows is None else self.rows[chosen]
         return Neighbourhood(self.A, self.clients[chosen], self.own[chosen], rows)
-
-    @cached_property
-    def everyones_own(self) -> Tensor:
-        """Ã_kk of all clients ``[N]``."""
-        return self.A.diagonal()
-
-    @cached_property
-    def _dense(self) -> Tensor | None:
-        return self.A.dense() if self.A.num_clients**2 <= DENSE_ENTRIES and not self.A.is_identity else None
-
-    def everywhere(self, H: Tensor) -> Tensor:
-        """Ã H for all clients, ``[N, m]``."""
-        if self.A.is_identity:
-            return self.A.gamma[0].to(H.dtype) * H
-        return self.A.apply(H) if self._dense is None else self._dense @ H
 
     def gather(self, H: Tensor) -> Tensor:
         """Σ_{j≠k} Ã_kj H_j for the training clients, ``[N, m] → [K, m]``."""

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.local.general import GeneralPath
-from gfl_lightning.federated.local.problem import rescaled
+from gfl_lightning.federated.server.weighting import rescaled
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.models.encoders.encoder import Weights
-from gfl_lightning.privacy.protection import Protection
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,21 +34,9 @@ def client_models(
     """The clients' W_k in the round that starts from a state, in K times the memory of W, before any bound on updates.
 
     ``steps`` stops after some of the I local steps.
-
-    The general path forms them anyway. The others never do; there W_k is the average over client k alone, so that
-    all of them cost K passes of one client each.
     """
-    problem, path = federation.local_problem(state, lr), federation.local_path
-    problem = replace(problem, steps=problem.steps if steps is None else steps)
-    if federation.shield is not None:
-        problem = replace(federation.shield.with_all_noise(problem, state.round), protection=Protection())
-    if isinstance(path, GeneralPath):
-        stacked = path.models(problem)
-        finite = torch.stack([W.flatten(1).isfinite().all(1) for W in stacked.values()]).all(0)
-    else:
-        places = torch.arange(len(problem.training), device=problem.vote.device)
-        alone = [path(problem.take(place)) for place in places.split(1)]
-        stacked = {name: torch.stack([one.average[name] for one in alone]) for name in problem.weights}
-        finite = torch.tensor([not one.skipped for one in alone], device=places.device)
+    problem = federation.single_models_problem(state, lr)
+    stacked = federation.local_path.models(problem if steps is None else replace(problem, steps=steps))
+    finite = torch.stack([W.flatten(1).isfinite().all(1) for W in stacked.values()]).all(0)
     kept = {name: W[finite] for name, W in stacked.items()}
     return ClientModels(problem.training.clients[finite], rescaled(problem.vote[finite]), kept)

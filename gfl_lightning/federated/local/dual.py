@@ -23,36 +23,43 @@ from gfl_lightning.engine.training_set import TrainingSet
 from gfl_lightning.federated.exchange.exchange import UploadGroup
 from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood, rows_of_others
 from gfl_lightning.federated.exchange.sample_table import SampleTable
-from gfl_lightning.federated.local.problem import LocalProblem, LocalResult, finite_only, residual
-from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
+from gfl_lightning.federated.local.problem import LocalPath, LocalProblem, LocalResult, finite_only, residual
+from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
 
 CHUNK_ENTRIES = 2**24
 
 
 @dataclass(frozen=True, eq=False)
-class DualPath:
+class DualPath(LocalPath):
     """Inner products of the training samples, with the factors Ã_kk that v = Ã_kk z brings.
 
     Args:
         table: the samples.
+        structure: of the encoder.
         gram: Ã_kk² x_s·x_{s'} ``[K, n, n]``.
         cross: Ã_kk Ω ``[K, n, Q]``; ``None`` for V1.
     """
 
     table: SampleTable
+    structure: TwoLayerReLU
     gram: Tensor
     cross: Tensor | None
 
     @classmethod
     def prepare(
-        cls, table: SampleTable, training: TrainingSet, neighbourhood: Neighbourhood, compensated: bool
+        cls,
+        table: SampleTable,
+        structure: TwoLayerReLU,
+        training: TrainingSet,
+        neighbourhood: Neighbourhood,
+        compensated: bool,
     ) -> DualPath:
         """Compute the inner products, in chunks of training clients."""
         x = table.graph.x
         own = neighbourhood.own[:, None, None]
         gram = torch.stack([x[rows] @ x[rows].T for rows in training.sample]) * own**2
         if not compensated:
-            return cls(table, gram, None)
+            return cls(table, structure, gram, None)
         K, n = training.sample.shape
         cross = x.new_empty(K, n, len(table.shared))
         shared_x = table.shared_rows(x)
@@ -60,7 +67,7 @@ class DualPath:
         for part in torch.arange(K, device=x.device).split(size):
             rows = rows_of_others(neighbourhood.A, training.clients[part])[:, table.owner] * table.share
             cross[part] = (x[training.sample[part]] @ shared_x.T) * (rows[:, None, :] * own[part])
-        return cls(table, gram, cross)
+        return cls(table, structure, gram, cross)
 
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """The I local steps of every client at once, then the average."""
@@ -69,20 +76,18 @@ class DualPath:
         asked = problem.neighbourhood.scatter(r * vote[:, None]) if self.cross is not None else None
         D = self._coefficients(delta * vote[:, None, None], asked, problem)
         moved = self.table.features.transposed_times(D)
-        pull = None
-        if problem.noise is not None:
-            pull = (r * vote[:, None])[:, None, :]
-            moved += problem.noise.mixed(pull)
-            pull = pull * -problem.lr
-        W1 = moved.mul_(-problem.lr).add_(problem.weights["W1"])
-        return LocalResult({"W1": W1, "W2": problem.average("W2", vote, W2k)}, skipped, pull)
+        pull = (r * vote[:, None])[:, None, :]
+        moved = problem.noise.mixed_into(moved, pull)
+        W1, W2 = self.structure.split(problem.weights)
+        average = self.structure.join(moved.mul_(-problem.lr).add_(W1), problem.average(W2, vote, W2k))
+        return LocalResult(average, skipped, pull * -problem.lr)
 
     @torch.inference_mode()
     def _steps(self, problem: LocalProblem) -> tuple[Tensor, Tensor, Tensor]:
         """W2 of every client after its local steps ``[K, c, m]``, and the sums of δ ``[K, n, m]`` and r̄ ``[K, c]``."""
         exchange, near, training, lr = problem.exchange, problem.neighbourhood, problem.training, problem.lr
         assert exchange.z is not None
-        W2 = problem.weights["W2"]
+        _, W2 = self.structure.split(problem.weights)
         chosen = slice(None) if problem.chosen is None else problem.chosen
         n, own = training.sample.shape[1], near.own[:, None, None]
         C = near.gather(exchange.uploaded_h)[:, None, :]
@@ -97,8 +102,8 @@ class DualPath:
             A = near.gather(exchange.uploaded_a)[:, None, :]
             if last > 0:
                 cross = self.cross[chosen]
-                pull = [(group.weights["W2"], _times_pattern(cross, group)) for group in exchange.groups]
-        noise = None if problem.noise is None else self._noise_that_is_read(problem.noise, problem)
+                pull = [(self._second(group), _times_pattern(cross, group)) for group in exchange.groups]
+        noise = self._noise_that_is_read(problem)
 
         sum_delta, sum_r = torch.zeros_like(v), v.new_zeros(len(training), 1, W2.shape[0])
         for step in range(problem.steps):
@@ -110,8 +115,8 @@ class DualPath:
             W2k.baddbmm_(r.mT, own_a + A, alpha=-lr)
             sum_delta += delta
             sum_r += mean_r
-            if noise is not None:
-                on_v, on_W2 = (mean_r @ noise).mul_(lr).split([v[0].numel(), W2.numel()], dim=2)
+            for G in noise:
+                on_v, on_W2 = (mean_r @ G).mul_(lr).split([v[0].numel(), W2.numel()], dim=2)
                 v = v - on_v.view_as(v)
                 W2k -= on_W2.view_as(W2k)
             if step == last:
@@ -121,16 +126,21 @@ class DualPath:
                 v.addcmul_(mean_r @ then_W2, Tx, value=-lr)
         return W2k, sum_delta * own, sum_r[:, 0]
 
-    def _noise_that_is_read(self, noise: JacobianNoise, problem: LocalProblem) -> Tensor:
-        """For each class o, Ã_kk G_k[o] x_s of own samples beside the W2-part of G_k[o], ``[K, c, (n + c) m]``."""
+    def _second(self, group: UploadGroup) -> Tensor:
+        """W̄2 of the uploads of a group."""
+        return self.structure.split(group.weights)[1]
+
+    def _noise_that_is_read(self, problem: LocalProblem) -> list[Tensor]:
+        """For each class o, Ã_kk G_k[o] x_s of own samples beside the W2-part of G_k[o], ``[K, c, (n + c) m]``, if any."""
         own = problem.neighbourhood.own[:, None, None, None]
-        on_x = noise.on(self.table.graph.x[problem.training.sample]) * own
-        return torch.cat([on_x.flatten(2), noise.rest["W2"][:, 0].flatten(2)], dim=2)
+        reads = problem.noise.reads(self.table.graph.x[problem.training.sample], self.structure.second)
+        return [torch.cat([(on_x * own).flatten(2), on_W2.flatten(2)], dim=2) for on_x, on_W2 in reads]
 
     def _update_norms(self, problem: LocalProblem, W2k: Tensor, delta: Tensor, r: Tensor) -> Tensor:
         """‖W_k − W̄‖ of each client ``[K]``, forming the updates of W1 a chunk of clients at a time."""
         table, training, near = self.table, problem.training, problem.neighbourhood
-        squared = (W2k - problem.weights["W2"]).flatten(1).square().sum(1)
+        squared = (W2k - self.structure.split(problem.weights)[1]).flatten(1).square().sum(1)
+        noise = list(problem.noise.parts([self.structure.first]).values())
         S, m = table.graph.num_samples, delta.shape[-1]
         for part in torch.arange(len(training), device=delta.device).split(max(1, CHUNK_ENTRIES // (S * m))):
             D = delta.new_zeros(S, len(part), m)
@@ -139,13 +149,13 @@ class DualPath:
                 for group in problem.exchange.groups:
                     assert group.pattern is not None
                     owner, share, shared = table.shared_columns(group.positions)
-                    asked = rows.T[owner, :, None] * (r[part] @ group.weights["W2"])
+                    asked = rows.T[owner, :, None] * (r[part] @ self._second(group))
                     D.index_add_(0, shared, asked * (group.pattern * share[:, None])[:, None, :])
             place = torch.arange(len(part), device=part.device)[:, None].expand_as(training.sample[part])
             D.index_put_((training.sample[part], place), delta[part], accumulate=True)
             moved = table.features.transposed_times(D.flatten(1)).reshape(len(part), m, -1)
-            if problem.noise is not None:
-                moved = moved + torch.einsum("kc,kcmd->kmd", r[part], problem.noise.whole("W1")[part, 0])
+            for G in noise:
+                moved = moved + torch.einsum("kc,kcmd->kmd", r[part], G[part, 0])
             squared[part] += (problem.lr * moved).flatten(1).square().sum(1)
         return squared.sqrt()
 
@@ -160,7 +170,7 @@ class DualPath:
         if asked is not None:
             for group in problem.exchange.groups:
                 assert group.pattern is not None
-                pulled.append(table.spread(asked @ group.weights["W2"], group.pattern, group.positions))
+                pulled.append(table.spread(asked @ self._second(group), group.pattern, group.positions))
         if pulled and table.all_shared and problem.exchange.everyone_shared:
             (D,) = pulled
         else:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gfl_lightning.checks import InputError, require
-from gfl_lightning.federated.options import Estimator, LocalTraining, Path, require_choice
+from gfl_lightning.checks import InputError, require, require_choice
+from gfl_lightning.engine.training_set import TrainingSet
+from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood
+from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.local.dual import DualPath
+from gfl_lightning.federated.local.general import GeneralPath
+from gfl_lightning.federated.local.options import PATHS, Estimator, LocalTraining, Path
+from gfl_lightning.federated.local.primal import PrimalPath
+from gfl_lightning.federated.local.problem import LocalPath
 from gfl_lightning.models.aggregators.aggregator import Aggregator
 from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
+from gfl_lightning.models.model import Model
 
 MEMORY_LIMIT = 4 * 2**30
 
@@ -21,18 +30,23 @@ class Sizes:
     N: int
     Q: int
 
-    def dual_cost(self, encoder: Encoder, local: LocalTraining, compensated: bool) -> tuple[float, float]:
+    @classmethod
+    def of(cls, training: TrainingSet, table: SampleTable) -> Sizes:
+        """Those of a federation."""
+        return cls(*training.sample.shape, table.graph.num_clients, len(table.shared))
+
+    def dual_cost(self, structure: TwoLayerReLU, local: LocalTraining, compensated: bool) -> tuple[float, float]:
         """Multiplications per round and entries kept, on the dual path."""
-        (m,) = encoder.hidden
+        m = structure.width
         rows = self.K * self.n
-        steps = local.steps * rows * m * (self.n + 3 * encoder.num_classes)
-        average = self.Q * m * encoder.num_features
+        steps = local.steps * rows * m * (self.n + 3 * structure.num_classes)
+        average = self.Q * m * structure.num_features
         pull = rows * self.Q * m if compensated and local.steps > 1 else 0
         return average + pull + steps, rows * (self.Q * compensated + self.n)
 
-    def primal_cost(self, encoder: Encoder, local: LocalTraining, compensated: bool) -> tuple[float, float]:
+    def primal_cost(self, structure: TwoLayerReLU, local: LocalTraining, compensated: bool) -> tuple[float, float]:
         """Multiplications per round and entries kept, on the primal path."""
-        (m,), d = encoder.hidden, encoder.num_features
+        m, d = structure.width, structure.num_features
         batch = min(self.n, local.batch_size or self.n)
         steps = local.steps * self.K * m * d * (2 * batch + 3)
         pull = self.Q * m * d + self.K * self.N * m * d if compensated else 0
@@ -40,10 +54,10 @@ class Sizes:
 
 
 def obstacle_to_structure(
-    encoder: Encoder, aggregator: Aggregator, estimator: Estimator, local: LocalTraining
+    encoder: SizedEncoder, aggregator: Aggregator, estimator: Estimator, local: LocalTraining
 ) -> str | None:
     """Why the structured paths cannot carry a configuration, or ``None`` where they can."""
-    if not encoder.is_papers:
+    if encoder.structure is None:
         return "the encoder is not two-layer ReLU without bias"
     if aggregator.learnable:
         return "the aggregator is learnable"
@@ -55,26 +69,27 @@ def obstacle_to_structure(
 def choose_path(
     path: Path,
     sizes: Sizes,
-    encoder: Encoder,
+    encoder: SizedEncoder,
     aggregator: Aggregator,
     estimator: Estimator,
     local: LocalTraining,
     dp_sgd: bool = False,
 ) -> Path:
     """The path to take: the one asked for if it carries the configuration, else the cheapest that does."""
-    require_choice("path", path, ("auto", "dual", "primal", "general"))
+    require_choice("path", path, PATHS)
     obstacle = obstacle_to_structure(encoder, aggregator, estimator, local)
     if path in {"dual", "primal"}:
         if obstacle:
             raise InputError(f"path must be general where {obstacle}, got {path!r}.")
         require(not (dp_sgd and path == "dual"), "path", "be primal or general where local steps are DP-SGD's", path)
         return path
-    if path == "general" or obstacle:
+    structure = encoder.structure
+    if path == "general" or obstacle or structure is None:
         return "general"
     if dp_sgd:
         return "primal"
-    sharing = estimator == "compensated" and bool(aggregator.gamma[1:].any())
-    costs = {"dual": sizes.dual_cost(encoder, local, sharing), "primal": sizes.primal_cost(encoder, local, sharing)}
+    sharing = estimator == "compensated" and not aggregator.isolates
+    costs = {"dual": sizes.dual_cost(structure, local, sharing), "primal": sizes.primal_cost(structure, local, sharing)}
     itemsize = 8
     fitting = {name: cost for name, (cost, entries) in costs.items() if entries * itemsize <= MEMORY_LIMIT}
     if not fitting:
@@ -82,15 +97,22 @@ def choose_path(
     return "dual" if fitting.get("dual", float("inf")) <= fitting.get("primal", float("inf")) else "primal"
 
 
-def require_protocol(
-    protocol: str, encoder: Encoder, aggregator: Aggregator, estimator: Estimator, local: LocalTraining
-) -> None:
-    """Refuse a protocol that cannot carry the configuration."""
-    require_choice("protocol", protocol, ("jacobian", "gram"))
-    if protocol == "gram":
-        require(
-            encoder.is_papers, "protocol", "be jacobian unless the encoder is two-layer ReLU without bias", protocol
-        )
-        require(not aggregator.learnable, "protocol", "be jacobian where the aggregator is learnable", protocol)
-        require(estimator == "compensated", "protocol", f"be jacobian where the estimator is {estimator}", protocol)
-        require(local.is_plain_sgd, "protocol", "be jacobian where clients use more than plain SGD", protocol)
+def local_path(
+    path: Path,
+    table: SampleTable,
+    model: Model,
+    estimator: Estimator,
+    local: LocalTraining,
+    training: TrainingSet,
+    neighbourhood: Neighbourhood,
+) -> LocalPath:
+    """The chosen path, with what is known before training."""
+    compensated = estimator == "compensated" and not model.aggregator.isolates
+    structure = model.encoder.structure
+    if path == "general" or structure is None:
+        taken: Estimator = "v1" if estimator == "compensated" and not compensated else estimator
+        A, learnable = neighbourhood.A, model.aggregator.learnable
+        return GeneralPath.prepare(table, model.encoder, taken, local, A, training.clients, learnable)
+    if path == "dual":
+        return DualPath.prepare(table, structure, training, neighbourhood, compensated)
+    return PrimalPath(table, structure, compensated)

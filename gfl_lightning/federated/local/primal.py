@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -15,44 +15,61 @@ from gfl_lightning.federated.exchange.exchange import UploadGroup
 from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood
 from gfl_lightning.federated.exchange.sample_table import SampleTable
 from gfl_lightning.federated.local.gradient_norms import Compensation, gradient_norms
-from gfl_lightning.federated.local.problem import LocalProblem, LocalResult, finite_only, residual, update_norms
-from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
+from gfl_lightning.federated.local.problem import (
+    LocalPath,
+    LocalProblem,
+    LocalResult,
+    finite_only,
+    residual,
+    update_norms,
+)
+from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
 
 
 @dataclass(frozen=True, eq=False)
-class PrimalPath:
-    """Local training on ``[K, m, d]`` weights; ``compensated`` is false for V1."""
+class PrimalPath(LocalPath):
+    """Local training on ``[K, m, d]`` weights.
+
+    Args:
+        table: the samples.
+        structure: of the encoder.
+        compensated: false for V1.
+    """
 
     table: SampleTable
+    structure: TwoLayerReLU
     compensated: bool
 
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """The I local steps of every client at once, then the average."""
         skipped, vote, (W1k, W2k, sum_r) = finite_only(problem.vote, *self._steps(problem))
-        stacked = {"W1": W1k, "W2": W2k}
+        stacked = self.structure.join(W1k, W2k)
         vote = problem.counted(vote, skipped, lambda: update_norms(problem.weights, stacked))
-        pull = None if problem.noise is None else (sum_r * (-problem.lr * vote)[:, None])[:, None, :]
-        return LocalResult({n: problem.average(n, vote, W) for n, W in stacked.items()}, skipped, pull)
+        pull = (sum_r * (-problem.lr * vote)[:, None])[:, None, :]
+        average = {name: problem.average(problem.weights[name], vote, W) for name, W in stacked.items()}
+        return LocalResult(average, skipped, pull)
 
     @torch.inference_mode()
     def _steps(self, problem: LocalProblem) -> tuple[Tensor, Tensor, Tensor]:
         """W1 ``[K, m, d]`` and W2 ``[K, c, m]`` of every client after its local steps, and the sum of r̄ ``[K, c]``."""
         exchange, near, training, lr = problem.exchange, problem.neighbourhood, problem.training, problem.lr
         assert exchange.uploaded_a is not None
-        weights, batches, guard, noise = problem.weights, problem.batches, problem.step_guard, problem.noise
+        weights, batches, guard = problem.weights, problem.batches, problem.step_guard
         C = near.gather(exchange.uploaded_h)
         A: Tensor | float = 0.0
         pull = []
         if self.compensated:
             A = near.gather(exchange.uploaded_a)[:, None, :]
-            pull = [(group.weights["W2"], self._pull(near, group)) for group in exchange.groups]
+            pull = [(self.structure.split(group.weights)[1], self._pull(near, group)) for group in exchange.groups]
+        G = {name: part[:, 0] for name, part in problem.noise.parts(list(weights)).items()}
         first = second = None
-        if guard is not None and self.compensated:
-            first, second = _compensations(pull, noise)
+        if self.compensated and not guard.is_inert:
+            first, second = self._compensations(pull, G)
         K = len(training)
         own, C = near.own[:, None, None], C[:, None, :]
-        W1k, W2k = weights["W1"].repeat(K, 1, 1), weights["W2"].repeat(K, 1, 1)
-        G = {n: noise.whole(n)[:, 0].flatten(2) for n in weights} if noise is not None else {}
+        W1k, W2k = (W.repeat(K, 1, 1) for W in self.structure.split(weights))
+        stacked = self.structure.join(W1k, W2k)
         x_all = self.table.graph.x[training.sample]
         clients = torch.arange(K, device=x_all.device)[:, None]
         sum_r = C.new_zeros(K, C.shape[-1])
@@ -64,22 +81,20 @@ class PrimalPath:
                 x, target = x_all[clients, place], training.target[clients, place]
             z = x @ W1k.mT
             own_a = torch.relu(z) * own
-            r = residual(torch.baddbmm(C, own_a, W2k.mT), target, weight if guard is None else training.weight)
+            loss_weight = guard.loss_weight(weight, training.weight)
+            r = residual(torch.baddbmm(C, own_a, W2k.mT), target, loss_weight)
             delta = torch.ops.aten.threshold_backward(r @ W2k, z, 0) * own
-            if guard is not None:
-                counted = (weight * guard.scale(gradient_norms(x, delta, r, own_a + A, first, second)))[..., None]
-                r, delta = r * counted, delta * counted
+            norms = partial(gradient_norms, x, delta, r, own_a + A, first, second)
+            r, delta = guard.bounded(weight, norms, r, delta)
             mean_r = r.sum(1)
             W1k.baddbmm_(delta.mT, x, alpha=-lr)
             W2k.baddbmm_(r.mT, own_a + A, alpha=-lr)
             for then_W2, T in pull:
                 W1k.addcmul_((mean_r @ then_W2)[:, :, None], T, value=-lr)
-            stacked = {"W1": W1k, "W2": W2k}
             for name, part in G.items():
-                stacked[name].sub_((mean_r[:, None, :] @ part).view_as(stacked[name]), alpha=lr)
-            if guard is not None:
-                for name, step_noise in guard.noise(step, weights).items():
-                    stacked[name].sub_(step_noise, alpha=lr)
+                stacked[name].sub_((mean_r[:, None, :] @ part.flatten(2)).view_as(stacked[name]), alpha=lr)
+            for name, step_noise in guard.noise(step, weights).items():
+                stacked[name].sub_(step_noise, alpha=lr)
             sum_r += mean_r
         return W1k, W2k, sum_r
 
@@ -103,12 +118,12 @@ class PrimalPath:
         x = self.table.graph.x[self.table.shared[ragged.place]] * ragged.present[..., None]
         return x.mT.contiguous()
 
-
-def _compensations(
-    pull: list[tuple[Tensor, Tensor]], noise: JacobianNoise | None
-) -> tuple[Compensation, Compensation | None]:
-    """The W1-part of ∇C_k and the noise in its W2-part, for the norms of gradients."""
-    J = torch.stack([then_W2[:, :, None] * T[:, None] for then_W2, T in pull]).sum(0)
-    if noise is None:
-        return Compensation.of(J), None
-    return Compensation.of(J + noise.whole("W1")[:, 0]), Compensation.of(noise.rest["W2"][:, 0])
+    def _compensations(
+        self, pull: list[tuple[Tensor, Tensor]], noise: Weights
+    ) -> tuple[Compensation, Compensation | None]:
+        """The W1-part of ∇C_k and the noise in its W2-part, for the norms of gradients."""
+        J = torch.stack([then_W2[:, :, None] * T[:, None] for then_W2, T in pull]).sum(0)
+        if not noise:
+            return Compensation.of(J), None
+        first, second = self.structure.split(noise)
+        return Compensation.of(J + first), Compensation.of(second)

@@ -1,11 +1,11 @@
-"""Step 4 of a round, its interface: what training clients start from and what they hand back."""
+"""Step 1 of a round, its interface: what training clients start from and what they hand back."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,8 +14,9 @@ from gfl_lightning.engine.training_set import Batches, TrainingSet
 from gfl_lightning.federated.exchange.exchange import Exchange
 from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood
 from gfl_lightning.federated.protection.clipping import clip_scale
-from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
-from gfl_lightning.federated.protection.step_guard import StepGuard
+from gfl_lightning.federated.protection.jacobian_noise import NoJacobianNoise
+from gfl_lightning.federated.protection.step_guard import PlainSteps
+from gfl_lightning.federated.server.weighting import rescaled
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.protection import Protection
 
@@ -35,8 +36,8 @@ class LocalProblem:
         lr: η.
         steps: I.
         protection: bounds and noise.
-        noise: what noise on Jacobians adds to ∇C_k; ``None`` means nothing.
-        step_guard: DP-SGD's bound and noise in local steps; ``None`` means plain steps.
+        noise: what noise on Jacobians adds to ∇C_k.
+        step_guard: DP-SGD's bound and noise in local steps.
     """
 
     weights: Weights
@@ -49,8 +50,8 @@ class LocalProblem:
     lr: float
     steps: int
     protection: Protection = field(default_factory=Protection)
-    noise: JacobianNoise | None = None
-    step_guard: StepGuard | None = None
+    noise: NoJacobianNoise = field(default_factory=NoJacobianNoise)
+    step_guard: PlainSteps = field(default_factory=PlainSteps)
 
     def take(self, places: Tensor) -> LocalProblem:
         """The problem of some of its clients, given by their places."""
@@ -61,8 +62,8 @@ class LocalProblem:
             batches=self.batches.take(places),
             chosen=places if self.chosen is None else self.chosen[places],
             vote=rescaled(self.vote[places]),
-            noise=None if self.noise is None else self.noise.take(places),
-            step_guard=None if self.step_guard is None else self.step_guard.take(places),
+            noise=self.noise.take(places),
+            step_guard=self.step_guard.take(places),
         )
 
     def counted(self, vote: Tensor, skipped: int, norm: Callable[[], Tensor]) -> Tensor:
@@ -74,13 +75,13 @@ class LocalProblem:
         """
         if not self.protection.touches_models:
             return rescaled(vote) if skipped else vote
-        bound = self.protection.update_clip
+        bound = self.protection.update.clip
         return vote * clip_scale(norm(), bound) if math.isfinite(bound) else vote
 
-    def average(self, name: str, vote: Tensor, stacked: Tensor) -> Tensor:
-        """W̄ + Σ_k vote_k (W_k − W̄) of one weight."""
+    def average(self, weight: Tensor, vote: Tensor, stacked: Tensor) -> Tensor:
+        """W̄ + Σ_k vote_k (W_k − W̄) of one weight W̄, from W_k stacked ``[K, …]``."""
         mean = weighted_sum(vote, stacked)
-        return mean + (1 - vote.sum()) * self.weights[name] if self.protection.touches_models else mean
+        return mean + (1 - vote.sum()) * weight if self.protection.touches_models else mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,19 +91,30 @@ class LocalResult:
     Args:
         average: W̃, over the clients whose update is finite.
         skipped: how many were left out because theirs is not.
-        pull: the coefficients of G_k in W̃ ``[K, L, c]``, where Jacobians carry noise.
+        pull: the coefficients in W̃ of noise on ∇C_k ``[K, L, c]``, should there be any.
     """
 
     average: Weights
     skipped: int
-    pull: Tensor | None = None
+    pull: Tensor
 
 
-class LocalPath(Protocol):
+class LocalPath(ABC):
     """A way to carry out the I local steps of all training clients and to average the results."""
 
+    @abstractmethod
     def __call__(self, problem: LocalProblem) -> LocalResult:
         """Train and average."""
+
+    def models(self, problem: LocalProblem) -> Weights:
+        """The weights of all clients after their local steps, stacked ``[K, …]``; not finite where an update is not.
+
+        A path that never forms W_k takes it as the average over client k alone: K passes of one client each.
+        """
+        places = torch.arange(len(problem.training), device=problem.vote.device)
+        alone = [self(problem.take(place)) for place in places.split(1)]
+        models = [{name: W if not one.skipped else W * math.nan for name, W in one.average.items()} for one in alone]
+        return {name: torch.stack([model[name] for model in models]) for name in problem.weights}
 
 
 def finite_only(vote: Tensor, *stacked: Tensor) -> tuple[int, Tensor, list[Tensor]]:
@@ -121,11 +133,6 @@ def update_norms(start: Weights, stacked: Weights) -> Tensor:
     """‖W_k − W̄‖ over all weights together, for W_k stacked ``[K, …]``."""
     squared = [(stacked[name] - weight).flatten(1).square().sum(1) for name, weight in start.items()]
     return torch.stack(squared).sum(0).sqrt()
-
-
-def rescaled(vote: Tensor) -> Tensor:
-    """Votes that sum to 1 again, or all 0 where there are none left."""
-    return vote / vote.sum().clamp_min(torch.finfo(vote.dtype).tiny)
 
 
 def weighted_sum(vote: Tensor, stacked: Tensor) -> Tensor:

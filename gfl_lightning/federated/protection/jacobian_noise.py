@@ -1,37 +1,49 @@
-"""Noise on Jacobians, drawn where it is read: after aggregation, with the exact joint covariance.
-
-Every entry of every ∇ĥ_j gets E_j ~ N(0, σ²). Training client k meets only G_k = Σ_{j≠k} R_kj E_j, whose entries have
-the covariance Σ = σ² R Rᵀ over clients and are independent otherwise.
-
-Client k reads the W1-part of G_k, rows of length d, only through inner products with its own samples: through G_k V_k
-with V_k ``[d, n]`` an orthonormal basis of their space. Where all clients together read fewer than d numbers a row,
-only these are drawn before the local steps, jointly normal with the covariance M = Σ ∘ (V_kᵀ V_k'). The rest of G
-enters the average of the clients' models alone, as Σ_k b_k G_k with coefficients b that the steps have decided: it is
-drawn afterwards, given what was read, d numbers for each of the m rows of W1. That is m (c K n + d) draws for m c K d.
-"""
+"""What noise on Jacobians adds to ∇C_k: G_k = Σ_{j≠k} Ã_kj E_j, as far as the local steps of client k read it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-Weights = dict[str, Tensor]
+from gfl_lightning.models.encoders.encoder import Weights
+
+
+class NoJacobianNoise:
+    """G = 0: what local steps ask of noise where there is none."""
+
+    def take(self, places: Tensor) -> NoJacobianNoise:
+        """The noise of some of the clients."""
+        return self
+
+    def parts(self, names: list[str]) -> Weights:
+        """The parts of some weights that are read, ``[K, L, c, …]`` by name; none where there is no noise."""
+        return {}
+
+    def reads(self, x: Tensor, second: str) -> list[tuple[Tensor, Tensor]]:
+        """G_k x of own samples and the part of the second weight, for one hop, or nothing.
+
+        ``x [K, n, d] → [K, c, n, m]`` and ``[K, c, c, m]``.
+        """
+        return []
+
+    def mixed_into(self, moved: Tensor, weight: Tensor) -> Tensor:
+        """``moved [m, d]`` plus Σ_k,l,o weight_klo G_klo of the feature weight's part that is read, in place."""
+        return moved
 
 
 @dataclass(frozen=True, eq=False)
-class JacobianNoise:
-    """G of K clients and L hops, as far as their local steps read it.
+class JacobianNoise(NoJacobianNoise):
+    """G of K clients and L hops.
 
     Args:
-        first: the W1-part in coordinates of the bases ``[K, L, c, m, n]``.
+        name: the feature weight.
+        first: its part in coordinates of the bases ``[K, L, c, m, n]``.
         rest: the parts of the other weights by name ``[K, L, c, …]``.
-        basis: V_k ``[K, d, n]``; ``None`` means that ``first`` is the W1-part itself, n = d.
+        basis: V_k ``[K, d, n]``; ``None`` means that ``first`` is the part itself, n = d.
     """
 
+    name: str
     first: Tensor
     rest: Weights
     basis: Tensor | None
@@ -39,180 +51,28 @@ class JacobianNoise:
     def take(self, places: Tensor) -> JacobianNoise:
         """The noise of some of the clients."""
         basis = None if self.basis is None else self.basis[places]
-        return JacobianNoise(self.first[places], {n: part[places] for n, part in self.rest.items()}, basis)
+        rest = {name: part[places] for name, part in self.rest.items()}
+        return JacobianNoise(self.name, self.first[places], rest, basis)
 
-    def on(self, x: Tensor) -> Tensor:
-        """G_k x of own samples ``[K, n, d] → [K, c, n, m]``, for one hop."""
+    def parts(self, names: list[str]) -> Weights:
+        """The parts of some weights that are read, ``[K, L, c, …]`` by name."""
+        return {name: self._whole if name == self.name else self.rest[name] for name in names}
+
+    def reads(self, x: Tensor, second: str) -> list[tuple[Tensor, Tensor]]:
+        """G_k x of own samples and the part of the second weight, for one hop."""
         K, _, c, m, r = self.first.shape
         coordinates = x if self.basis is None else x @ self.basis
-        return (self.first.view(K, c * m, r) @ coordinates.mT).view(K, c, m, -1).mT
+        return [((self.first.view(K, c * m, r) @ coordinates.mT).view(K, c, m, -1).mT, self.rest[second][:, 0])]
 
-    def whole(self, name: str) -> Tensor:
-        """The part of a weight that is read, ``[K, L, c, …]``."""
-        if name != "W1":
-            return self.rest[name]
-        return self.first if self.basis is None else self.first @ self.basis.mT[:, None, None]
-
-    def mixed(self, weight: Tensor) -> Tensor:
-        """Σ_k,l,o weight_klo G_klo of the W1-part that is read, ``[K, L, c] → [m, d]``."""
+    def mixed_into(self, moved: Tensor, weight: Tensor) -> Tensor:
+        """``moved [m, d]`` plus Σ_k,l,o weight_klo G_klo of the feature weight's part that is read, in place."""
         if self.basis is None:
-            return (weight.flatten() @ self.first.flatten(0, 2).flatten(1)).view(self.first.shape[3:])
+            return moved.add_((weight.flatten() @ self.first.flatten(0, 2).flatten(1)).view(self.first.shape[3:]))
         coefficients = (weight.flatten(1)[:, None] @ self.first.flatten(1, 2).flatten(2)).view(
             -1, *self.first.shape[3:]
         )
-        return coefficients.transpose(0, 1).flatten(1) @ self.basis.mT.flatten(0, 1)
+        return moved.add_(coefficients.transpose(0, 1).flatten(1) @ self.basis.mT.flatten(0, 1))
 
-
-@dataclass(frozen=True, eq=False)
-class JacobianNoiseSource:
-    """Draws the noise of a round for all training clients, everyone having just uploaded.
-
-    Args:
-        std: σ.
-        factor: T ``[K L, q]`` with σ² T Tᵀ = Σ.
-        hops: L.
-        shapes: shape of each weight.
-        num_classes: c.
-        reads: what is read of the W1-part; ``None`` where that is everything.
-    """
-
-    std: float
-    factor: Tensor
-    hops: int
-    shapes: dict[str, tuple[int, ...]]
-    num_classes: int
-    reads: Reads | None
-
-    @classmethod
-    def of(
-        cls, std: float, R: Tensor, shapes: dict[str, tuple[int, ...]], num_classes: int, x: Tensor | None
-    ) -> JacobianNoiseSource:
-        """From the rows R ``[K, L, N]`` and the clients' samples ``x [K, n, d]``; ``None`` means to draw all of G."""
-        factor = torch.linalg.qr(R.flatten(0, 1).double().T, mode="r").R.T
-        few = x is not None and R.shape[1] * x.shape[0] * x.shape[1] < x.shape[2]
-        reads = Reads.of(std * factor, R.shape[1], x) if few and x is not None else None
-        return cls(std, factor.to(R.dtype), R.shape[1], shapes, num_classes, reads)
-
-    def draw(self, generator: torch.Generator) -> JacobianNoise:
-        """G of all training clients, as far as it is read."""
-        if self.reads is None:
-            first, basis = self._mixed(self.shapes["W1"], generator), None
-        else:
-            first = self.reads.of_draws(self._read_draws(generator)).view(
-                -1, self.hops, self.reads.basis.shape[2], self.num_classes, self.shapes["W1"][0]
-            )
-            first, basis = first.permute(0, 1, 3, 4, 2).contiguous(), self.reads.basis
-        rest = {name: self._mixed(shape, generator) for name, shape in self.shapes.items() if name != "W1"}
-        return JacobianNoise(first, rest, basis)
-
-    def _read_draws(self, generator: torch.Generator) -> Tensor:
-        """The standard normal numbers behind what is read of the W1-part ``[K L n, c m]``, the first of a draw."""
-        assert self.reads is not None
-        return self._normal((len(self.reads.root), self.num_classes * self.shapes["W1"][0]), generator)
-
-    def _mixed(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        draws = self._normal((self.factor.shape[1], self.num_classes * math.prod(shape)), generator)
-        return ((self.std * self.factor) @ draws).view(-1, self.hops, self.num_classes, *shape)
-
-    def _normal(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=self.factor.dtype).to(self.factor.device)
-
-    def unread(
-        self, weight: Tensor, places: Tensor | None, drawn_by: torch.Generator, generator: torch.Generator
-    ) -> Tensor:
-        """Σ_k,l,o weight_klo G_klo of the W1-part less what was read of it, ``[K, L, c] → [m, d]``, given that.
-
-        ``drawn_by`` is the generator of the round's draw as it was before it; ``places`` are those of the clients.
-        """
-        assert self.reads is not None
-        m, d = self.shapes["W1"]
-        if places is not None:
-            everyone = weight.new_zeros(len(self.factor) // self.hops, *weight.shape[1:])
-            weight = everyone.index_copy_(0, places, weight)
-        draws = self._read_draws(drawn_by).view(-1, self.num_classes, m)
-        return self.reads.unread(weight.flatten(0, 1), draws, self._normal((m, d), generator))
-
-
-@dataclass(frozen=True, eq=False)
-class Reads:
-    """The joint law of what the clients read of the W1-part, and of the rest given it.
-
-    Args:
-        covariance: Σ ``[K L, K L]``.
-        basis: V_k ``[K, d, n]``.
-        row: for each read, its place among the K L.
-        root: B with B Bᵀ = M, the covariance of the reads ``[K L n, K L n]``.
-        whitening: B⁺ᵀ, so that M⁺ times a read is that times its standard normal numbers.
-        span: an orthonormal basis of all V_k together ``[d, q]``.
-        inside: the direction of each read in it ``[K L n, q]``.
-    """
-
-    covariance: Tensor
-    basis: Tensor
-    row: Tensor
-    root: Tensor
-    whitening: Tensor
-    span: Tensor
-    inside: Tensor
-
-    @classmethod
-    def of(cls, factor: Tensor, hops: int, x: Tensor) -> Reads:
-        """From T with T Tᵀ = Σ ``[K L, q]``, in double precision, and the clients' samples ``x [K, n, d]``."""
-        K, n, _ = x.shape
-        basis = torch.linalg.qr(x.double().mT).Q
-        covariance = factor @ factor.T
-        row = torch.arange(K * hops, device=x.device).repeat_interleave(n)
-        direction = basis.mT[:, None].expand(-1, hops, -1, -1).flatten(0, 2)
-        M = covariance[row][:, row] * (direction @ direction.T)
-        values, vectors = torch.linalg.eigh(M)
-        kept = values > values[-1].clamp_min(0) * len(values) * torch.finfo(values.dtype).eps
-        safe = torch.where(kept, values, 1).sqrt()
-        root, whitening = vectors * torch.where(kept, safe, 0), vectors * torch.where(kept, 1 / safe, 0)
-        span = torch.linalg.qr(direction.T).Q
-        parts = (covariance, basis, root, whitening, span, direction @ span)
-        covariance, basis, root, whitening, span, inside = (part.to(x.dtype) for part in parts)
-        return cls(covariance, basis, row, root, whitening, span, inside)
-
-    def of_draws(self, draws: Tensor) -> Tensor:
-        """What is read, from standard normal numbers."""
-        return self.root @ draws
-
-    def unread(self, weight: Tensor, draws: Tensor, normal: Tensor) -> Tensor:
-        """Σ weight G less what was read of it, ``[K L, c] → [m, d]``.
-
-        ``draws [K L n, c, m]`` are the standard normal numbers behind the reads, ``normal [m, d]`` new ones.
-        Given reads y, the sum has the mean Σ_q (Σ w_o)_q (M⁺ y_o)_q v_q over reads q and classes o, and in each row
-        the covariance S = |w|² I − Σ_qq' v_q (M⁺ ∘ A Aᵀ)_qq' v_q'ᵀ with A = Σ w and |w|² = Σ_o w_oᵀ Σ w_o.
-        """
-        A = self.covariance @ weight
-        total = (weight * A).sum().clamp_min(0)
-        A = A[self.row]
-        coefficients = (A[..., None] * torch.tensordot(self.whitening, draws, 1)).sum(1)
-        coefficients -= (weight[self.row][..., None] * torch.tensordot(self.root, draws, 1)).sum(1)
-        Q = (self.whitening @ self.whitening.T) * (A @ A.T)
-        lost = self.inside.T @ Q @ self.inside
-        values, vectors = torch.linalg.eigh(total * torch.eye(len(lost), dtype=lost.dtype, device=lost.device) - lost)
-        shrink = (vectors * (values.clamp_min(0).sqrt() - total.sqrt())) @ vectors.T
-        return total.sqrt() * normal + (coefficients.T @ self.inside + (normal @ self.span) @ shrink) @ self.span.T
-
-
-def entrywise(
-    R: Tensor,
-    shapes: dict[str, tuple[int, ...]],
-    num_classes: int,
-    std: float,
-    draws_of: Callable[[int], torch.Generator],
-    clients: list[int],
-) -> JacobianNoise:
-    """G from E_j of one client after another, as an upload that stands for several rounds needs: its noise stays.
-
-    ``draws_of(j)`` is a fresh generator of client j's noise in the round of its last upload.
-    """
-    K, L, _ = R.shape
-    total = {n: R.new_zeros(K, L, num_classes, *shape) for n, shape in shapes.items()}
-    for j in clients:
-        generator = draws_of(j)
-        for name, shape in shapes.items():
-            E = torch.randn(num_classes, *shape, generator=generator, dtype=R.dtype).to(R.device)
-            total[name] += std * R[:, :, j].view(K, L, *[1] * E.ndim) * E
-    return JacobianNoise(total.pop("W1"), total, None)
+    @property
+    def _whole(self) -> Tensor:
+        return self.first if self.basis is None else self.first @ self.basis.mT[:, None, None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,8 +13,30 @@ from gfl_lightning.federated.protection.clipping import clip_scale
 from gfl_lightning.models.encoders.encoder import Weights
 
 
+class PlainSteps:
+    """g = Σ_s weight_s g_s: nothing is bounded and nothing added."""
+
+    is_inert: bool = True
+
+    def take(self, places: Tensor) -> PlainSteps:
+        """The guard of some of the clients."""
+        return self
+
+    def loss_weight(self, batch_weight: Tensor, sample_weight: Tensor) -> Tensor:
+        """What multiplies the residuals before anything is bounded ``[K, b]``."""
+        return batch_weight
+
+    def bounded(self, weight: Tensor, norm: Callable[[], Tensor], *factors: Tensor) -> tuple[Tensor, ...]:
+        """Factors ``[K, b, …]`` of the gradients g_s, whose norms are ``norm() [K, b]``, as they may enter the sum."""
+        return factors
+
+    def noise(self, step: int, weights: Weights) -> Weights:
+        """The noise in one local step, by weight ``[K, …]``; nothing where there is none."""
+        return {}
+
+
 @dataclass(frozen=True, eq=False)
-class StepGuard:
+class StepGuard(PlainSteps):
     """g = (1/b_k) (Σ_s min(1, C/‖g_s‖) g_s + z C ξ) for the K clients that train in a round.
 
     Args:
@@ -32,10 +55,20 @@ class StepGuard:
     seed: int
     round_number: int
 
+    is_inert = False
+
     def take(self, places: Tensor) -> StepGuard:
         """The guard of some of the clients."""
-        chosen = places if self.places is None else self.places[places]
-        return StepGuard(self.bound, self.noise_multiplier, self.batch, chosen, self.seed, self.round_number)
+        return replace(self, places=places if self.places is None else self.places[places])
+
+    def loss_weight(self, batch_weight: Tensor, sample_weight: Tensor) -> Tensor:
+        """The weight of each sample's loss, which belongs to the gradient that is bounded."""
+        return sample_weight
+
+    def bounded(self, weight: Tensor, norm: Callable[[], Tensor], *factors: Tensor) -> tuple[Tensor, ...]:
+        """Each times its sample's weight in the batch and min(1, C/‖g_s‖)."""
+        counted = (weight * self.scale(norm()))[..., None]
+        return tuple(factor * counted for factor in factors)
 
     def scale(self, norm: Tensor) -> Tensor:
         """min(1, C/‖g_s‖)."""

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.func import jacrev, vjp
 from torch.nn import functional as F
 
-from gfl_lightning.federated.options import ProtocolName
 from gfl_lightning.federated.protection.protected_messages import protected
+from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.protocol.messages import (
     FactorAggregate,
     FactorModelUpload,
@@ -28,6 +28,7 @@ from gfl_lightning.federated.protocol.messages import (
     RepresentationUpload,
 )
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
 from gfl_lightning.privacy.protection import Protection
 
 
@@ -49,7 +50,7 @@ class ClientParty:
     """
 
     number: int
-    encoder: Encoder
+    encoder: SizedEncoder
     protocol: ProtocolName
     shared_x: Tensor
     train_x: Tensor
@@ -61,11 +62,17 @@ class ClientParty:
     _enrolled: bool = field(default=False, init=False)
 
     @property
+    def _structure(self) -> TwoLayerReLU:
+        """What the Gram protocol needs of the encoder."""
+        assert self.encoder.structure is not None
+        return self.encoder.structure
+
+    @property
     def _one_sample(self) -> bool:
         return len(self.shared_x) == 1 and (not len(self.train_x) or torch.equal(self.train_x, self.shared_x))
 
     def share(self, broadcast: ModelBroadcast) -> list[Message]:
-        """Step 2: ĥ_k and ∇ĥ_k at W̄, protected."""
+        """Step 3: ĥ_k and ∇ĥ_k at W̄, protected."""
         return [protected(m, self.protection, broadcast.weights, self.noise) for m in self._shared(broadcast.weights)]
 
     def _shared(self, W: Weights) -> list[Message]:
@@ -76,7 +83,8 @@ class ClientParty:
         if self.protocol == "jacobian":
             jacobian = jacrev(lambda w: self.encoder(w, self.shared_x).mean(0))(W)
             return [representation, JacobianUpload(self.number, jacobian)]
-        z = self.shared_x @ W["W1"].T
+        W1, _ = self._structure.split(W)
+        z = self.shared_x @ W1.T
         pattern, activation = z > 0, torch.relu(z).mean(0)
         if not self._one_sample:
             U = pattern.to(z.dtype).T @ self.shared_x / len(z)
@@ -86,7 +94,7 @@ class ClientParty:
         return [representation, FactorUpload(self.number, activation, pattern[0], direction)]
 
     def train(self, broadcast: ModelBroadcast, received: list[Message], lr: float, batches: list[Tensor]) -> Message:
-        """Step 4: local SGD steps with C_k and ∇C_k held fixed; ``batches`` are indices of own training samples."""
+        """Step 1: local SGD steps with C_k and ∇C_k held fixed; ``batches`` are indices of own training samples."""
         trained = self._trained(broadcast, received, lr, batches)
         return protected(trained, self.protection, broadcast.weights, self.noise)
 
@@ -120,17 +128,19 @@ class ClientParty:
         if not isinstance(factors, FactorAggregate):
             return {name: w.new_zeros(c, *w.shape) for name, w in W.items()}
         assert factors.T is not None
-        T = factors.T if factors.T.ndim == 3 else W["W2"][:, :, None] * factors.T
-        return {"W1": T, "W2": torch.eye(c, dtype=T.dtype)[:, :, None] * factors.A}
+        _, W2 = self._structure.split(W)
+        T = factors.T if factors.T.ndim == 3 else W2[:, :, None] * factors.T
+        return self._structure.join(T, torch.eye(c, dtype=T.dtype)[:, :, None] * factors.A)
 
     def _train_on_preactivations(
         self, W: Weights, C: Tensor, factors: FactorAggregate, lr: float, steps: int
     ) -> FactorModelUpload:
         """The same steps for one sample, seen only through z = W1 x; see the dual path of the engine."""
         assert factors.cross is not None
-        cross = factors.cross if factors.cross.ndim == 2 else W["W2"] * factors.cross
+        W1, W2 = self._structure.split(W)
+        cross = factors.cross if factors.cross.ndim == 2 else W2 * factors.cross
         x = self.train_x[0]
-        z, W2 = W["W1"] @ x, W["W2"]
+        z = W1 @ x
         sum_delta, sum_r = torch.zeros_like(z), torch.zeros_like(C)
         for _ in range(steps):
             a = torch.relu(z)
@@ -153,7 +163,7 @@ class ServerParty:
     """
 
     A: Tensor
-    encoder: Encoder
+    encoder: SizedEncoder
     weights: Weights
     _h: dict[int, Tensor] = field(default_factory=dict, init=False)
     _jacobian: dict[int, Weights] = field(default_factory=dict, init=False)
@@ -162,7 +172,7 @@ class ServerParty:
     _direction: dict[int, Tensor] = field(default_factory=dict, init=False)
 
     def broadcast(self) -> ModelBroadcast:
-        """Step 1: W̄."""
+        """W̄, before steps 1 and 3."""
         return ModelBroadcast(self.weights)
 
     def receive(self, message: Message) -> None:
@@ -192,16 +202,13 @@ class ServerParty:
             x = self._direction.get(k)
             T = {j: self._U(j) if x is None else self._U_times(j, x) for j in self._factors}
             if not fresh:
-                T = {
-                    j: self._uploaded_at[j]["W2"].view(*self._uploaded_at[j]["W2"].shape, *[1] * (t.ndim - 1)) * t
-                    for j, t in T.items()
-                }
+                T = {j: self._second(j).view(*self._second(j).shape, *[1] * (t.ndim - 1)) * t for j, t in T.items()}
             mixed = self._mix(k, T)
             messages.append(FactorAggregate(k, A, T=mixed) if x is None else FactorAggregate(k, A, cross=mixed))
         return messages
 
     def average(self, uploads: list[Message], lr: float) -> None:
-        """Step 1 of the next round: W̄ becomes the uniform average of the clients' models."""
+        """Step 2: W̄ becomes the uniform average of the clients' models."""
         models = [u.weights if isinstance(u, ModelUpload) else self._model(u, lr) for u in uploads]
         self.weights = {name: torch.stack([model[name] for model in models]).mean(0) for name in self.weights}
 
@@ -209,6 +216,11 @@ class ServerParty:
         """Σ_{j≠k} Ã_kj v_j over the clients that ever uploaded."""
         zero = torch.zeros_like(next(iter(values.values())))
         return sum((self.A[k, j] * value for j, value in values.items() if j != k), zero)
+
+    def _second(self, j: int) -> Tensor:
+        """W̄2 at which client j's factors were computed."""
+        assert self.encoder.structure is not None
+        return self.encoder.structure.split(self._uploaded_at[j])[1]
 
     def _U(self, j: int) -> Tensor:
         factors = self._factors[j]
@@ -228,6 +240,8 @@ class ServerParty:
         """W_k from the factors of its update: W1,k = W̄1 − η (δ x_kᵀ + Σ_{j≠k} Ã_kj diag(W̄2ᵀ r) U_j)."""
         assert isinstance(upload, FactorModelUpload)
         k = upload.client
-        others = {j: (self._uploaded_at[j]["W2"].T @ upload.residual)[:, None] * self._U(j) for j in self._factors}
+        structure = self.encoder.structure
+        assert structure is not None
+        others = {j: (self._second(j).T @ upload.residual)[:, None] * self._U(j) for j in self._factors}
         moved = torch.outer(upload.delta, self._direction[k]) + self._mix(k, others)
-        return {"W1": self.weights["W1"] - lr * moved, "W2": upload.W2}
+        return structure.join(self.weights[structure.first] - lr * moved, upload.W2)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from torch import Tensor
 
-from gfl_lightning.federated.options import ProtocolName
+from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.models.model import Model
 
 
 @dataclass(frozen=True)
@@ -70,41 +69,41 @@ class TrafficMeter:
     """Sizes of the messages of a federation.
 
     Args:
-        encoder: Ψ_h.
-        hops: number of aggregates per client: 1, or M+1 for a learnable aggregator.
-        learnable: whether γ travels with the model.
-        isolated: whether Ψ_G is the identity, so that only models travel.
+        model: what is trained.
         compensated: whether Jacobians travel; the exact estimator is counted as what it stands in for.
         itemsize: bytes of a number.
     """
 
-    encoder: Encoder
-    hops: int
-    learnable: bool
-    isolated: bool
+    model: Model
     compensated: bool
     itemsize: int
 
+    @property
+    def isolated(self) -> bool:
+        """Whether Ψ_G is the identity, so that only models travel."""
+        return self.model.aggregator.isolates
+
     def measure(self, who: Attendance, protocol: ProtocolName) -> Traffic:
         """Bytes of one round under a protocol."""
-        encoder = sum(math.prod(shape) for shape in self.encoder.shapes.values())
-        model = encoder + (self.hops if self.learnable else 0)
-        c = self.encoder.num_classes
+        model, encoder = self.model.num_weights, self.model.encoder.num_weights
+        c, hops = self.model.encoder.num_classes, self.model.aggregator.hops
         up = {"ModelUpload": who.trained * model}
         down = {"ModelBroadcast": who.reached * model}
         if not self.isolated:
             up["RepresentationUpload"] = who.shared * c
-            down["RepresentationAggregate"] = who.trained * self.hops * c
+            down["RepresentationAggregate"] = who.trained * hops * c
         if self.compensated and protocol == "jacobian":
             up["JacobianUpload"] = who.shared * c * encoder
-            down["JacobianAggregate"] = who.trained * self.hops * c * encoder
+            down["JacobianAggregate"] = who.trained * hops * c * encoder
         up, down = _scaled(up, self.itemsize), _scaled(down, self.itemsize)
         if self.compensated and protocol == "gram":
             self._add_factors(up, down, who)
         return Traffic(MappingProxyType(up), MappingProxyType(down))
 
     def _add_factors(self, up: dict[str, int], down: dict[str, int], who: Attendance) -> None:
-        d, (m,), c, size = self.encoder.num_features, self.encoder.hidden, self.encoder.num_classes, self.itemsize
+        structure, size = self.model.encoder.structure, self.itemsize
+        assert structure is not None
+        d, m, c = structure.num_features, structure.width, structure.num_classes
         several = who.shared - who.shared_single
         pattern = who.shared_single * -(-m // 8)
         up["FactorUpload"] = size * (who.shared * m + who.enrolled * d + several * m * d) + pattern

@@ -7,7 +7,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.graphs.datasets.csbm import Index
+from gfl_lightning.graphs.arrays import Index
 
 STARTS = 200
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gfl_lightning.checks import require, require_count
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from gfl_lightning.graphs.arrays import Array, Index
 
 
 def edge_probabilities(num_clients: int, degree: float, lam: float) -> tuple[float, float]:
@@ -60,13 +57,11 @@ def sample_edges(v: Index, degree: float, lam: float, rng: np.random.Generator) 
 
 def sample_direction(num_features: int, rng: np.random.Generator) -> Array:
     """u ~ N(0, I_p / p)."""
-    require_count("num_features", num_features)
     return rng.standard_normal(num_features) / math.sqrt(num_features)
 
 
 def sample_features(sign: Index, num_clients: int, mu: float, u: Array, rng: np.random.Generator) -> Array:
     """x = sqrt(μ/N) · sign · u + z/√p with z ~ N(0, I_p), one row per entry of ``sign``."""
-    require(mu >= 0, "mu", "be at least 0", mu)
     noise = rng.standard_normal((len(sign), len(u))) / math.sqrt(len(u))
     return math.sqrt(mu / num_clients) * sign[:, None] * u + noise
 

@@ -5,18 +5,43 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from torch_geometric import datasets
 from torch_geometric.data import Data
-from torch_geometric.datasets import Planetoid
 from torch_geometric.io import read_planetoid_data
 
-from gfl_lightning.checks import InputError, require
+from gfl_lightning.checks import InputError, require_choice
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.datasets.data_set import DataSet
 
 NAMES = ("Cora", "CiteSeer", "PubMed")
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 ROOT_VARIABLE = "GFL_PLANETOID_ROOT"
+
+
+@dataclass(frozen=True)
+class Planetoid(DataSet):
+    """A whole citation network: every paper a client with one sample, raw features, 20 training clients per class.
+
+    >>> Planetoid("PubMed", root="networks")
+    Planetoid(name='PubMed', root='networks')
+
+    Args:
+        name: Cora, CiteSeer or PubMed.
+        root: folder of the Planetoid files; none means $GFL_PLANETOID_ROOT, else data/planetoid.
+    """
+
+    name: str = "Cora"
+    root: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        require_choice("name", self.name, NAMES)
+
+    def make(self) -> ClientGraph:
+        """The network with its public split."""
+        return ClientGraph.from_data(read_planetoid(self.name, self.root))
 
 
 def default_root() -> Path:
@@ -24,14 +49,9 @@ def default_root() -> Path:
     return Path(os.environ.get(ROOT_VARIABLE, "data/planetoid"))
 
 
-def planetoid(name: str = "Cora", root: str | Path | None = None) -> ClientGraph:
-    """Every node a client with one sample, raw features, public split (20 training clients per class)."""
-    return ClientGraph.from_data(read_planetoid(name, root))
-
-
 def read_planetoid(name: str, root: str | Path | None = None) -> Data:
     """PyG's ``Data`` of the raw files in ``root/name/raw``, which are downloaded where they are missing."""
-    require(name in NAMES, "name", f"be one of {', '.join(NAMES)}", name)
+    require_choice("name", name, NAMES)
     root = default_root() if root is None else Path(root)
     raw = root / name / "raw"
     if not all((raw / file).is_file() for file in raw_files(name)):
@@ -48,7 +68,7 @@ def _download(name: str, raw: Path) -> None:
     """Fetch through PyG into a temporary folder, so that ``raw`` is either complete or untouched."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            fetched = Path(Planetoid(scratch, name).raw_dir)
+            fetched = Path(datasets.Planetoid(scratch, name).raw_dir)
         except Exception as reason:
             raise InputError(
                 f"root must hold the files {', '.join(raw_files(name))} in {raw}, or the network must allow their "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 from torch_geometric.data import Data
 
-from gfl_lightning.checks import InputError, require
+from gfl_lightning.checks import InputError, require, require_count
 from gfl_lightning.graphs.adjacency import adjacency_matrix
+from gfl_lightning.graphs.arrays import Index
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.csbm import Index
+from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.graphs.datasets.planetoid import default_root, read_planetoid
 from gfl_lightning.whole_files import whole_file
 
@@ -29,9 +30,19 @@ BATCH = 64
 class SubCoraRecipe:
     """How a piece is chosen.
 
-    ``drawn`` nodes are drawn; a connected component of ``min_train..max_train`` of them with every class and a
-    standard deviation of class counts of at most ``max_class_std`` becomes the training set. Nodes within 2 hops
-    of it are the pool: as many validation nodes as training nodes, then test nodes up to ``clients`` in total.
+    Some nodes are drawn; a connected component of them with every class becomes the training set. Nodes within 2 hops
+    of it are the pool: as many validation nodes as training nodes, then test nodes.
+
+    >>> SubCoraRecipe(clients=250).max_train
+    50
+
+    Args:
+        drawn: nodes that are drawn.
+        min_train: fewest training nodes.
+        max_train: most training nodes.
+        max_class_std: highest standard deviation of the training nodes' class counts.
+        clients: nodes of the piece, where the pool has enough.
+        max_draws: draws after which the search ends.
     """
 
     drawn: int = 800
@@ -42,48 +53,68 @@ class SubCoraRecipe:
     max_draws: int = 1_000_000
 
     def __post_init__(self) -> None:
-        require(self.min_train >= 1, "min_train", "be at least 1", self.min_train)
-        require(
-            self.min_train <= self.max_train <= self.drawn,
-            "max_train",
-            "lie between min_train and drawn",
-            self.max_train,
-        )
+        require_count("min_train", self.min_train)
+        between = self.min_train <= self.max_train <= self.drawn
+        require(between, "max_train", "lie between min_train and drawn", self.max_train)
         require(self.max_class_std >= 0, "max_class_std", "be at least 0", self.max_class_std)
         require(self.clients > 2 * self.max_train, "clients", "exceed twice max_train", self.clients)
-        require(self.max_draws >= 1, "max_draws", "be at least 1", self.max_draws)
+        require_count("max_draws", self.max_draws)
 
 
-def subcora(
-    repetition: int = 0,
-    seed: int = 0,
-    recipe: SubCoraRecipe | None = None,
-    root: str | Path | None = None,
-    cache: str | Path | None = None,
-) -> ClientGraph:
-    """Piece number ``repetition`` of Cora; features are the raw 0/1 words.
+@dataclass(frozen=True)
+class SubCora(DataSet):
+    """A connected piece of Cora with 300 clients, by the paper's recipe; features are the raw 0/1 words.
 
-    The chosen nodes are kept in ``cache`` (default ``root/SubCora``) in a file named by a digest of everything
-    that determines them; a file that is broken or of other parameters is made anew.
+    The chosen nodes are kept in ``cache`` in a file named by a digest of everything that determines them; a file that
+    is broken or of other parameters is made anew.
+
+    >>> SubCora(seed=1).repeated(3) == SubCora(repetition=3, seed=1)
+    True
+
+    Args:
+        repetition: number of the piece.
+        seed: of the search for pieces.
+        root: folder of the Planetoid files; none means $GFL_PLANETOID_ROOT, else data/planetoid.
+        cache: folder of the found pieces; none means root/SubCora.
+        recipe: how a piece is chosen.
     """
-    require(repetition >= 0, "repetition", "be at least 0", repetition)
-    require(seed >= 0, "seed", "be at least 0", seed)
-    recipe = recipe or SubCoraRecipe()
-    data = read_planetoid("Cora", root)
-    key = {
-        "recipe_version": RECIPE_VERSION,
-        "recipe": asdict(recipe),
-        "seed": seed,
-        "repetition": repetition,
-        "source": _digest([data.edge_index.tolist(), data.y.tolist()]),
-    }
-    folder = Path(cache) if cache is not None else (default_root() if root is None else Path(root)) / "SubCora"
-    file = folder / f"{_digest(key)}.json"
-    piece = _load(file, key)
-    if piece is None:
-        piece = find_piece(data, recipe, np.random.default_rng([seed, repetition]))
-        _store(file, key, piece)
-    return _client_graph(data, *piece)
+
+    repetition: int = 0
+    seed: int = 0
+    root: str | Path | None = None
+    cache: str | Path | None = None
+    recipe: SubCoraRecipe = SubCoraRecipe()
+
+    def __post_init__(self) -> None:
+        require_count("repetition", self.repetition, 0)
+        require_count("seed", self.seed, 0)
+
+    def make(self) -> ClientGraph:
+        """The piece from the cache, or found and stored there."""
+        data = read_planetoid("Cora", self.root)
+        key = {
+            "recipe_version": RECIPE_VERSION,
+            "recipe": asdict(self.recipe),
+            "seed": self.seed,
+            "repetition": self.repetition,
+            "source": _digest([data.edge_index.tolist(), data.y.tolist()]),
+        }
+        file = self._folder / f"{_digest(key)}.json"
+        piece = _load(file, key)
+        if piece is None:
+            piece = find_piece(data, self.recipe, np.random.default_rng([self.seed, self.repetition]))
+            _store(file, key, piece)
+        return _client_graph(data, *piece)
+
+    def repeated(self, repetition: int) -> SubCora:
+        """Another piece."""
+        return replace(self, repetition=repetition)
+
+    @property
+    def _folder(self) -> Path:
+        if self.cache is not None:
+            return Path(self.cache)
+        return (default_root() if self.root is None else Path(self.root)) / "SubCora"
 
 
 def find_piece(data: Data, recipe: SubCoraRecipe, rng: np.random.Generator) -> tuple[Index, Index]:

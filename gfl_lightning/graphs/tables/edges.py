@@ -13,19 +13,17 @@ from scipy.sparse.csgraph import connected_components
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.adjacency import adjacency_matrix
-from gfl_lightning.graphs.datasets.csbm import Array, Index
+from gfl_lightning.graphs.arrays import Array, Index
 from gfl_lightning.graphs.tables.problems import Problems, shown
 from gfl_lightning.graphs.tables.reading import Table, column_names, read_table, require_column
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeColumns:
-    """Which columns of the table of edges are its two ends and their weight; none means the table's own order.
+    """Which columns of the table of edges are its two ends and their weight, where the user names them.
 
-    Args:
-        source: column of one end; by default the first.
-        target: column of the other; by default the second.
-        weight: column of weights; by default ``weight`` if there is one, else all weights are 1.
+    >>> EdgeColumns(weight="patients")
+    EdgeColumns(source=None, target=None, weight='patients')
     """
 
     source: str | None = None

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gfl_lightning.checks import InputError, require
-from gfl_lightning.graphs.datasets.csbm import Array, Index
+from gfl_lightning.graphs.arrays import Array, Index
 from gfl_lightning.graphs.tables.features import Categories, Feature, Numbers
 from gfl_lightning.graphs.tables.samples import Label
 from gfl_lightning.graphs.tables.settings import Settings

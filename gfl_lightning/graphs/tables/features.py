@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gfl_lightning.graphs.datasets.csbm import Array, Index
+from gfl_lightning.graphs.arrays import Array, Index
 from gfl_lightning.graphs.tables.problems import Problems, shown
 from gfl_lightning.graphs.tables.reading import Table
 from gfl_lightning.graphs.tables.settings import Settings

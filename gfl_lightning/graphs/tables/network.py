@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from gfl_lightning.graphs.adjacency import adjacency_matrix
+from gfl_lightning.graphs.arrays import Index
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.csbm import Index
 from gfl_lightning.graphs.names import Names
 from gfl_lightning.graphs.tables.edges import EdgeColumns, Edges, components, read_edges
 from gfl_lightning.graphs.tables.encoding import Encoding

@@ -110,9 +110,7 @@ def read_table(
 def column_names(path: str | Path, argument: str, separator: str) -> list[str]:
     """Names of a file's columns."""
     file = Path(path)
-    require(file.suffix in ENDINGS, argument, "be a .csv or .parquet file", str(path))
-    require(file.is_file(), argument, "name a file", str(path))
-    require(len(separator) == 1, "separator", "be one character", separator)
+    require_table(path, argument)
     with _refusing(path, argument):
         if file.suffix == ".parquet":
             names = [str(name) for name in _read_parquet(file, empty=True).columns]
@@ -122,6 +120,12 @@ def column_names(path: str | Path, argument: str, separator: str) -> list[str]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     require(not repeated, argument, "name every column once", f"{str(path)!r} with {repeated} twice")
     return names
+
+
+def require_table(path: str | Path, argument: str) -> None:
+    """Refuse what is no file, or one of another kind."""
+    require(Path(path).suffix in ENDINGS, argument, "be a .csv or .parquet file", str(path))
+    require(Path(path).is_file(), argument, "name a file", str(path))
 
 
 def require_column(argument: str, column: str, names: Sequence[str], path: str | Path) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gfl_lightning.graphs.arrays import Index
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.graphs.datasets.csbm import Index
 from gfl_lightning.graphs.tables.problems import Problems, shown
 from gfl_lightning.graphs.tables.reading import Table, column_names, read_table, require_column
 from gfl_lightning.graphs.tables.settings import OPTIONAL_COLUMNS, Settings

@@ -17,24 +17,10 @@ OPTIONAL_COLUMNS = ("label", "split", "id")
 
 @dataclass(frozen=True)
 class Settings:
-    """How the table of samples is read.
+    """How the table of samples is read: the options of ``ClientTables`` of the same names, none of them left out.
 
-    Args:
-        task: ``dnc`` (one row per client), ``snc`` (one label per client) or ``sc`` (labels of its own for each row).
-        client: column of client ids, any text.
-        label: column of labels.
-        split: column of train, val, test or none.
-        id: column of sample ids, unique within a client.
-        features: the feature columns, in their order; none means all that have no other meaning.
-        numeric: features that must be numbers.
-        categorical: features whose values are categories even if they are numbers.
-        scaling: ``shared`` statistics of all training rows, ``per_client`` or ``none``.
-        missing: ``fill``, ``indicator`` or ``refuse``.
-        missing_values: cells of features and labels that are missing.
-        max_categories: most categories that a feature may have.
-        fractions: of train, val and test where no column gives the split.
-        seed: of that split.
-        separator: of the cells of CSV files.
+    >>> Settings(task="snc", fractions=(0.5, 0.25, 0.25)).scaling
+    'shared'
     """
 
     task: Task = "sc"
@@ -77,6 +63,7 @@ class Settings:
             others = sorted((set(self.numeric) | set(self.categorical)) - set(self.features))
             require(not others, "features", "hold every column of numeric and categorical", f"none of {others}")
         require_count("max_categories", self.max_categories)
+        require(len(self.separator) == 1, "separator", "be one character", self.separator)
         require_count("seed", self.seed, 0)
         parts = self.fractions
         fit = len(parts) == 3 and all(0 <= part <= 1 for part in parts) and abs(sum(parts) - 1) < 1e-6

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from gfl_lightning.graphs.arrays import Array, Index
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.datasets.balanced_growth import connected_set
-from gfl_lightning.graphs.datasets.csbm import Array, Index
 
 GROWTH_STEPS = 2_000_000
 

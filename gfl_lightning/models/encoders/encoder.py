@@ -46,6 +46,14 @@ class Encoder(ABC):
         """The algebra that the fast paths need; ``None`` where the encoder has none of it."""
         return None
 
+    @property
+    def feature_weight(self) -> str | None:
+        """Name of the weight W ``[m, d]`` that alone meets the features, as W x; ``None`` where there is no such one.
+
+        Noise on its Jacobian then need only be drawn as far as clients read it.
+        """
+        return None
+
 
 @dataclass(frozen=True)
 class SizedEncoder:

@@ -67,6 +67,11 @@ class MLP(Encoder):
                 x = ACTIVATIONS[self.activation](x)
         return x
 
+    @property
+    def feature_weight(self) -> str:
+        """W1."""
+        return "W1"
+
     def structure(self, num_features: int, num_classes: int) -> TwoLayerReLU | None:
         """The paper's, for two layers with ReLU and no bias."""
         if len(self.hidden) != 1 or self.activation != "relu" or self.bias:

@@ -46,8 +46,10 @@ class Gaussian(Mechanism):
         self, coefficients: Tensor, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
     ) -> Tensor:
         """Normal numbers of standard deviation σ ‖coefficients‖: one draw has the law of the sum."""
-        return self.std * torch.linalg.vector_norm(coefficients.cpu()) * torch.randn(
-            shape, generator=generator, dtype=dtype
+        return (
+            self.std
+            * torch.linalg.vector_norm(coefficients.cpu())
+            * torch.randn(shape, generator=generator, dtype=dtype)
         )
 
     def cost(self, sensitivity: Tensor, entries: int) -> Cost:

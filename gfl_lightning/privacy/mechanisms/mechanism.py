@@ -76,13 +76,18 @@ class Mechanism(ABC):
         raise InputError(f"calibrate must be false for {type(self).__name__}, which cannot be scaled, got true.")
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether C is finite."""
+        return math.isfinite(self.clip)
+
+    @property
     def is_inert(self) -> bool:
         """Whether an upload leaves as it was computed."""
-        return math.isinf(self.clip) and not self.is_noisy
+        return not self.is_bounded and not self.is_noisy
 
     @property
     def gap(self) -> str | None:
         """Why bound and noise are no guarantee; ``None`` where they are one, if the mechanism's cost says so."""
-        if math.isfinite(self.clip):
+        if self.is_bounded:
             return None if self.is_noisy else "no noise"
         return "no bound" if self.is_noisy else "neither bound nor noise"

@@ -1,0 +1,62 @@
+"""The contract of data sets: a recipe that makes one client graph, and can be drawn again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.names import Names
+
+
+class DataSet(ABC):
+    """A client graph by its recipe, made once when first asked for.
+
+    A subclass is a frozen dataclass of its options, which it checks on construction, before any work.
+
+    >>> import torch
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Path(DataSet):
+    ...     length: int = 3
+    ...
+    ...     def make(self) -> ClientGraph:
+    ...         one = torch.arange(self.length)
+    ...         return ClientGraph.from_edges(
+    ...             x=one[:, None].float(), y=one % 2, client=one, split=one % 3, shared=one >= 0,
+    ...             edge_index=torch.stack([one[:-1], one[1:]]), num_classes=2,
+    ...         )
+    >>> path = Path(length=4)
+    >>> path.graph.num_edges, path.graph is path.graph, path.repeated(1) is path
+    (3, True, True)
+    """
+
+    @abstractmethod
+    def make(self) -> ClientGraph:
+        """Draw or read the graph; the same options give the same bits."""
+
+    @cached_property
+    def graph(self) -> ClientGraph:
+        """The client graph."""
+        return self.make()
+
+    @property
+    def names(self) -> Names:
+        """What the user calls its clients, samples and classes: their numbers, unless the data have names."""
+        return Names.of(self.graph)
+
+    def repeated(self, repetition: int) -> DataSet:
+        """Draw number ``repetition`` of the same recipe; itself where nothing is drawn anew."""
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the data, in plain containers: what its model must know to read other data."""
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # noqa: B027  # nothing to refuse
+        """Refuse the state of a checkpoint whose model reads its data in another way."""
+
+    def require_clients(self, state_dict: Mapping[str, Any]) -> None:  # noqa: B027  # nothing to refuse
+        """Refuse the state of a checkpoint of other clients; asked where every client has a model of its own."""
