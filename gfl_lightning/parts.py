@@ -68,4 +68,5 @@ def _path(kind: type) -> str:
 
 def _subclasses(kind: type) -> set[type]:
     """A class and everything that is derived from it so far."""
-    return {kind}.union(*(_subclasses(one) for one in type.__subclasses__(kind)))
+    derived: list[type] = type.__subclasses__(kind)
+    return {kind}.union(*(_subclasses(one) for one in derived))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -55,8 +55,8 @@ class TrainingSet:
 
     def take(self, chosen: Tensor) -> TrainingSet:
         """The training set of some of the clients, given by their places in ``clients``."""
-        columns = (self.clients, self.counts, self.sample, self.present, self.target, self.weight)
-        return TrainingSet(*(column[chosen] for column in columns), self.is_weighted)
+        columns = ("clients", "counts", "sample", "present", "target", "weight")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in columns})
 
     def __len__(self) -> int:
         return len(self.clients)

@@ -25,8 +25,8 @@ REPORTING = ("delta", "accountant", "max_epsilon", "calibrate")
 class PrivacyAccount:
     """Follows the releases of one federation, round by round, once someone asks for it.
 
-    A claim is stated (by the model, callbacks or a saved state), a federation is planned from it before it is built, and
-    every round is charged before it is made.
+    A claim is stated (by the model, callbacks or a saved state), a federation is planned from it before it is built,
+    and every round is charged before it is made.
 
     Args:
         protection: bounds and noise.

@@ -28,10 +28,10 @@ class Protection:
         unit: whose contribution to ĥ_j and ∇ĥ_j is bounded: the ``client``'s mean, or each ``sample`` in it.
     """
 
-    hidden: Mechanism = Gaussian()
-    jacobian: Mechanism = Gaussian()
-    update: Mechanism = Gaussian()
-    steps: StepNoise = StepNoise()
+    hidden: Mechanism = Gaussian()  # noqa: RUF009  # frozen
+    jacobian: Mechanism = Gaussian()  # noqa: RUF009
+    update: Mechanism = Gaussian()  # noqa: RUF009
+    steps: StepNoise = StepNoise()  # noqa: RUF009
     unit: Unit = "client"
 
     def __post_init__(self) -> None:

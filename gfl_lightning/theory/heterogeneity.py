@@ -12,7 +12,7 @@ from gfl_lightning.models.encoders.encoder import Weights
 
 
 def sample_gradients(federation: Federation, weights: Weights) -> tuple[Tensor, Tensor]:
-    """∇ of the weighted loss of each training sample, all representations at W, flat ``[n, |W|]``, and its owner ``[n]``."""
+    """∇ of each training sample's weighted loss, all representations at W ``[n, |W|]``, and its owner ``[n]``."""
     graph = federation.graph
     rows = graph.mask(Split.TRAIN).nonzero().flatten()
     with torch.enable_grad():

@@ -3,7 +3,8 @@
 Within a round client k stands at W_k while C_k = Σ_{j≠k} Ã_kj ĥ_j and ∇C_k are still those at W̄. With all its training
 samples it would step along
     g_k = mean_s w_s (Ã_kk J_{k,s}(W_k) + ∇C_k(W̄))ᵀ (softmax(Ã_kk h_{k,s}(W_k) + C_k(W̄)) − y_s)      (V1: no ∇C_k)
-with w_s the weight of a sample's loss, where the gradient of its loss, everyone's representation taken at W_k, is ∇F_k(W_k).
+with w_s the weight of a sample's loss, where the gradient of its loss, everyone's representation taken at W_k, is
+∇F_k(W_k).
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ class Sizes:
     @classmethod
     def of(cls, training: TrainingSet, table: SampleTable) -> Sizes:
         """Those of a federation."""
-        return cls(*training.sample.shape, table.graph.num_clients, len(table.shared))
+        K, n = training.sample.shape
+        return cls(K, n, table.graph.num_clients, len(table.shared))
 
     def dual_cost(self, structure: TwoLayerReLU, local: LocalTraining, compensated: bool) -> tuple[float, float]:
         """Multiplications per round and entries kept, on the dual path."""

@@ -69,7 +69,7 @@ class AggregatedNoise:
         return JacobianNoise(self.name, first, rest, basis)
 
     def _read_draws(self, generator: torch.Generator) -> Tensor:
-        """The standard normal numbers behind what is read of the feature weight ``[K L n, c m]``, the first of a draw."""
+        """The standard normal numbers behind what is read ``[K L n, c m]``, the first of a draw."""
         assert self.reads is not None
         width = self.encoder.shapes[self.name][0]
         return self._normal((len(self.reads.root), self.encoder.num_classes * width), generator)
@@ -85,7 +85,7 @@ class AggregatedNoise:
     def unread(
         self, weight: Tensor, places: Tensor | None, drawn_by: torch.Generator, generator: torch.Generator
     ) -> Tensor:
-        """Σ_k,l,o weight_klo G_klo of the feature weight's part less what was read of it, ``[K, L, c] → [m, d]``, given that.
+        """Σ_k,l,o weight_klo G_klo of the feature weight less what was read, ``[K, L, c] → [m, d]``, given that.
 
         ``drawn_by`` is the generator of the round's draw as it was before it; ``places`` are those of the clients.
         """

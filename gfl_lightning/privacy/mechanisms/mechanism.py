@@ -1,4 +1,4 @@
-"""The contract of a noise mechanism: what happens to one kind of upload before it leaves a client, and what it costs."""
+"""The contract of a noise mechanism: what happens to an upload before it leaves a client, and what that costs."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Mechanism(ABC):
     def draw_sum(
         self, coefficients: Tensor, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
     ) -> Tensor:
-        """Σ_k coefficients_k e_k over the independent noise e_k of K uploads; one draw after another unless overridden."""
+        """Σ_k coefficients_k e_k over the independent noise e_k of K uploads; one draw after another by default."""
         total = torch.zeros(shape, dtype=dtype)
         for coefficient in coefficients.tolist():
             total += coefficient * self.draw(shape, generator, dtype)
         return total
 
     def cost(self, sensitivity: Tensor, entries: int) -> Cost:
-        """What a release of ``entries`` numbers costs clients that move it by at most ``sensitivity [N]`` (Euclidean)."""
+        """What a release of ``entries`` numbers costs clients that move it by ``sensitivity [N]`` at most (Euclidean)."""
         return Cost.unbounded(len(sensitivity))
 
     def scaled(self, z: float, sensitivity: float) -> Mechanism:
