@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import math
-
 from gfl_lightning.lit.protecting import ProtectingCallback
-from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+from gfl_lightning.privacy.mechanisms.mechanism import Mechanism
 
 
 class DPNoise(ProtectingCallback):
-    """Gaussian noise on every entry of ĥ_j, ∇ĥ_j and W_k − W̄, fresh each round, after bounding their norms.
+    """A mechanism on ĥ_j, ∇ĥ_j and W_k − W̄ each: a bound on their norm, then noise on every entry, fresh each round.
 
-    The paper's "hn" is ``hidden_std`` alone, "hn_gn" ``hidden_std`` and ``jacobian_std``: without bounds nothing is
-    guaranteed, and the summary says so. All numbers are standard deviations and norms in the units of the data.
+    The paper's "hn" is noise on ``hidden`` alone, "hn_gn" on ``hidden`` and ``jacobian``: without bounds nothing is
+    guaranteed, and the summary says so. A mechanism that does nothing, the default, leaves what the model states.
+
+    >>> DPNoise(hidden=Gaussian(std=0.1, clip=1.0)).stated
+    {'hidden': Gaussian(std=0.1, clip=1.0)}
 
     Args:
-        hidden_std: noise on the representations ĥ_j.
-        jacobian_std: noise on their Jacobians ∇ĥ_j; V1 shares none.
-        update_std: noise on the model updates W_k − W̄ (DP-FedAvg).
-        hidden_clip: bound on ‖ĥ_j‖.
-        jacobian_clip: bound on ‖∇ĥ_j‖.
-        update_clip: bound on ‖W_k − W̄‖.
+        hidden: on the representations ĥ_j.
+        jacobian: on their Jacobians ∇ĥ_j; V1 shares none.
+        update: on the model updates W_k − W̄ (DP-FedAvg).
     """
 
     def __init__(
         self,
-        hidden_std: float = 0.0,
-        jacobian_std: float = 0.0,
-        update_std: float = 0.0,
-        hidden_clip: float = math.inf,
-        jacobian_clip: float = math.inf,
-        update_clip: float = math.inf,
+        hidden: Mechanism = Gaussian(),  # noqa: B008  # mechanisms are frozen
+        jacobian: Mechanism = Gaussian(),  # noqa: B008
+        update: Mechanism = Gaussian(),  # noqa: B008
     ) -> None:
-        checked = Protection(hidden_std, jacobian_std, update_std, hidden_clip, jacobian_clip, update_clip)
-        noise = {name: getattr(checked, name) for name in ("hidden_std", "jacobian_std", "update_std")}
-        bounds = {name: getattr(checked, name) for name in ("hidden_clip", "jacobian_clip", "update_clip")}
-        super().__init__(noise | bounds)
+        named = {"hidden": hidden, "jacobian": jacobian, "update": update}
+        super().__init__({name: mechanism for name, mechanism in named.items() if not mechanism.is_inert})

@@ -6,7 +6,7 @@ import math
 
 from gfl_lightning.checks import require
 from gfl_lightning.lit.protecting import ProtectingCallback
-from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.mechanisms.steps import StepNoise
 
 
 class DPSGD(ProtectingCallback):
@@ -15,6 +15,9 @@ class DPSGD(ProtectingCallback):
     For clients with many samples (SNC, SC). It protects single samples, so a guarantee needs `PrivacyBudget` with the
     unit ``sample``; the sampling rate, the model's ``batch_size`` over a client's samples, enters the accounting.
 
+    >>> DPSGD(clip=0.5, noise_multiplier=2.0).stated
+    {'steps': StepNoise(clip=0.5, noise_multiplier=2.0)}
+
     Args:
         clip: bound on the gradient of each sample.
         noise_multiplier: noise on the sum of gradients, in units of ``clip``; 0 is left for a calibrated budget.
@@ -22,5 +25,4 @@ class DPSGD(ProtectingCallback):
 
     def __init__(self, clip: float = 1.0, noise_multiplier: float = 0.0) -> None:
         require(0 < clip < math.inf, "clip", "be positive and finite", clip)
-        checked = Protection(step_clip=clip, noise_multiplier=noise_multiplier)
-        super().__init__({"step_clip": checked.step_clip, "noise_multiplier": checked.noise_multiplier})
+        super().__init__({"steps": StepNoise(clip, noise_multiplier)})

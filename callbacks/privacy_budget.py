@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.privacy.accounting import Accountant
+from gfl_lightning.privacy.guarantee import Guarantee, Neighbours
 from gfl_lightning.privacy.protection import Protection, Unit
-from gfl_lightning.privacy.releases import Guarantee, Neighbours
 
 
 class PrivacyBudget(ProtectingCallback):
     """What ε is about, and a budget of it: a fit stops before the round that would exceed the budget.
+
+    What is left out is as the model says, by default δ = 1e-5 for clients that are replaced by any other.
+
+    >>> PrivacyBudget(max_epsilon=8.0, unit="sample").stated
+    {'max_epsilon': 8.0, 'unit': 'sample'}
 
     Args:
         max_epsilon: the largest ε against the server; none means that ε is only reported.
@@ -26,11 +31,22 @@ class PrivacyBudget(ProtectingCallback):
     def __init__(
         self,
         max_epsilon: float | None = None,
-        delta: float = 1e-5,
-        unit: Unit = "client",
-        neighbours: Neighbours = "replace",
-        accountant: Accountant = "rdp",
-        calibrate: bool = False,
+        delta: float | None = None,
+        unit: Unit | None = None,
+        neighbours: Neighbours | None = None,
+        accountant: Accountant | None = None,
+        calibrate: bool | None = None,
     ) -> None:
-        guarantee = Guarantee(delta, neighbours, accountant, max_epsilon, calibrate)
-        super().__init__(vars(guarantee) | {"unit": Protection(unit=unit).unit})
+        given = {
+            "max_epsilon": max_epsilon,
+            "delta": delta,
+            "unit": unit,
+            "neighbours": neighbours,
+            "accountant": accountant,
+            "calibrate": calibrate,
+        }
+        stated = {name: value for name, value in given.items() if value is not None}
+        checked = {name: value for name, value in stated.items() if name not in ("unit", "calibrate")}
+        Guarantee(**checked)  # type: ignore[arg-type]  # refuses what is no claim
+        Protection(unit=unit or "client")
+        super().__init__(stated)

@@ -82,7 +82,15 @@ S = TypeVar("S", bound=EngineState)
 
 
 class Engine(Predictor, Generic[S]):
-    """A model and the rounds that train it on the samples of a client graph; it never changes once it is made."""
+    """A model and the rounds that train it on the samples of a client graph; it never changes once it is made.
+
+    The loop of every training, whatever the engine::
+
+        state, best = engine.start(), Best()
+        for _ in range(rounds):
+            state, report = engine.round(state)
+            best = engine.choose(best, state, report)
+    """
 
     lr: float
     updates_per_round: int = 1

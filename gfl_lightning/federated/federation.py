@@ -47,7 +47,7 @@ class Federation(Engine[FederationState]):
     >>> federation = Federation(DNC(num_clients=50).graph, local=LocalTraining(lr=0.1, steps=5))
     >>> state, report = federation.round(federation.start())
     >>> report.trained, federation.path
-    (20, 'dual')
+    (5, 'dual')
 
     Args:
         graph: the clients and their samples.

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from pytorch_lightning.cli import LRSchedulerCallable
-from torch import Tensor
 
-from gfl_lightning.baselines.central import Architecture, CentralSamples, descend, network, require_finite, require_fit
-from gfl_lightning.engine.evaluation import Metrics
+from gfl_lightning.baselines.central import CentralDescent, initial_weights
+from gfl_lightning.baselines.central_predictor import CentralPredictor
+from gfl_lightning.baselines.networks.appnp_net import APPNPNet
+from gfl_lightning.baselines.networks.architecture import Architecture
+from gfl_lightning.baselines.networks.gat import GAT
+from gfl_lightning.baselines.networks.gcn import GCN
+from gfl_lightning.baselines.networks.graph_sage import GraphSAGE
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.lit.round_module import RoundModule, RoundResult
-from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.lit.options import described
+from gfl_lightning.lit.round_module import RoundModule
+
+KNOWN = (GCN, GAT, GraphSAGE)  # imported so that checkpoints and short names find them
 
 
 class Central(RoundModule):
     """W ← W − η ∇ mean_{k ∈ train} loss(y_k, f_k(X, G; W)): one update a round, all samples in one place.
 
-    Only for graphs with one sample per client (DNC). With ``appnp`` it is what GFL-APPNP with I = 1 computes.
+    Only for graphs with one sample per client (DNC). With ``APPNPNet`` it is what GFL-APPNP with I = 1 computes.
+
+    >>> sorted(Central(10, 2, GCN(hidden=8)).current_weights())
+    ['first.lin.weight', 'second.lin.weight']
 
     Args:
         num_features: d, linked to the data.
         num_classes: c, linked to the data.
-        architecture: ``appnp``, ``gcn``, ``gat`` or ``sage``.
-        hidden: width of the hidden layer.
+        architecture: ``APPNPNet``, ``GCN``, ``GAT`` or ``GraphSAGE``.
         lr: η.
-        alpha: APPNP's teleport probability; the others have none.
-        M: APPNP's propagation steps; the others have none.
         seed: of the initial weights.
         lr_scheduler: makes a torch scheduler of η, which steps once a round.
     """
@@ -36,65 +39,21 @@ class Central(RoundModule):
         self,
         num_features: int,
         num_classes: int,
-        architecture: Architecture = "appnp",
-        hidden: int = 64,
+        architecture: Architecture = APPNPNet(),  # noqa: B008  # frozen
         lr: float = 0.5,
-        alpha: float = 0.1,
-        M: int = 10,
         seed: int = 0,
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        super().__init__(lr, lr_scheduler)
-        self.save_hyperparameters(ignore=["lr_scheduler", "num_clients"])  # the command line offers the latter to all
-        self.sizes = (num_features, num_classes)
-        self.net = network(architecture, num_features, num_classes, hidden, alpha, M, seed)
-        self._samples: CentralSamples | None = None
-        self._weights: Weights = {}
-        self._gradient: tuple[Tensor, ...] = ()
+        options = described(locals())
+        weights = initial_weights(architecture, num_features, num_classes, seed)
+        super().__init__(weights, num_features, num_classes, lr, lr_scheduler)
+        self.save_hyperparameters(options)
+        self.architecture, self.seed = architecture, seed
 
-    def prepare(self, graph: ClientGraph) -> None:
-        """Refuse graphs that the network cannot read, and arrange the samples of others."""
-        require_fit(graph, *self.sizes)
-        self._samples = CentralSamples.of(graph, self.net)
+    def engine_on(self, graph: ClientGraph, rounds: int) -> CentralDescent:
+        """Gradient descent on a graph."""
+        return CentralDescent(graph, self.architecture, self.lr, self.seed)
 
-    @property
-    def samples(self) -> CentralSamples:
-        """The data as the network reads them."""
-        assert self._samples is not None, "the samples exist once the data are set up"
-        return self._samples
-
-    def begin(self, rounds_done: int, saved: dict[str, Any]) -> None:
-        """Start from the parameters; gradient descent has no other state."""
-        self._look()
-
-    def progress(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def run_round(self, lr: float) -> RoundResult:
-        """One update, from whatever the parameters are now."""
-        if not self._weights_are_the_rounds():
-            self._look()
-        descend(self.net, self._gradient, lr)
-        metrics = self._look()
-        require_finite(metrics, lr)
-        return RoundResult(metrics, {"lr": lr})
-
-    def predict_logits(self) -> Tensor:
+    def predictor_on(self, graph: ClientGraph) -> CentralPredictor:
         """f(X, G; W)."""
-        with torch.no_grad():
-            return self.samples.logits(self.net)
-
-    def evaluate(self) -> dict[str, Metrics]:
-        """Metrics on each split."""
-        return self.samples.evaluator(self.predict_logits())
-
-    def _look(self) -> dict[str, Metrics]:
-        """One pass forth and back: metrics of the parameters, and the gradient that the next update will take."""
-        logits, self._gradient = self.samples.look(self.net)
-        self._weights = {name: weight.clone() for name, weight in self.current_weights().items()}
-        return self.samples.evaluator(logits)
-
-    def last_weights(self) -> Weights:
-        """W after the last update."""
-        return self._weights
+        return CentralPredictor(graph, self.architecture)

@@ -28,6 +28,11 @@ class PrivacyAccount:
     A claim is stated (by the model, callbacks or a saved state), a federation is planned from it before it is built,
     and every round is charged before it is made.
 
+    >>> account = PrivacyAccount(Protection(), Guarantee())
+    >>> account.protect(delta=1e-6)
+    >>> account.guarantee.delta, account.protects
+    (1e-06, False)
+
     Args:
         protection: bounds and noise.
         guarantee: the claim.

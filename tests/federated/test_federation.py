@@ -10,15 +10,19 @@ import torch
 from graph_builders import random_clients
 from torchmetrics.functional import accuracy as reference_accuracy
 
-from gfl_lightning.federated.federation import DivergedError, Federation
-from gfl_lightning.federated.options import LocalTraining, Participation, Server
+from gfl_lightning.engine.engine import DivergedError
+from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.federated.server.fed_adam import FedAdam
+from gfl_lightning.federated.server.momentum import Momentum
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.planetoid import planetoid
-from gfl_lightning.graphs.datasets.synthetic import snc
-from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.graphs.datasets.planetoid import Planetoid
+from gfl_lightning.graphs.datasets.snc import SNC
+from gfl_lightning.models.encoders.mlp import MLP
 
-SMALL = Encoder(6, 3, (5,))
-WIDE = Encoder(6, 3, (32,))
+SMALL = MLP((5,))
+WIDE = MLP((32,))
 
 
 def test_participation_draws_who_takes_part_and_counts_ages() -> None:
@@ -62,7 +66,7 @@ def test_a_client_never_seen_contributes_nothing() -> None:
 
 def test_server_momentum_is_sgd_on_the_mean_update() -> None:
     plain = Federation(random_clients("dnc"), SMALL)
-    federation = Federation(random_clients("dnc"), SMALL, server=Server(optimizer="momentum", lr=0.5, momentum=0.8))
+    federation = Federation(random_clients("dnc"), SMALL, server=Momentum(0.5, 0.8))
     state = federation.start()
     parameters = {name: weight.clone().requires_grad_() for name, weight in state.weights.items()}
     optimizer = torch.optim.SGD(list(parameters.values()), lr=0.5, momentum=0.8)
@@ -78,7 +82,7 @@ def test_server_momentum_is_sgd_on_the_mean_update() -> None:
 
 def test_fedadam_follows_its_recursion() -> None:
     plain = Federation(random_clients("dnc"), SMALL)
-    server = Server(optimizer="adam", lr=0.1, momentum=0.7, beta2=0.9, tau=0.01)
+    server = FedAdam(0.1, 0.7, 0.9, 0.01)
     federation = Federation(random_clients("dnc"), SMALL, server=server)
     state = federation.start()
     m, v, W = torch.zeros(5, 6).double(), torch.zeros(5, 6).double(), state.weights["W1"]
@@ -178,17 +182,19 @@ def test_evaluation_makes_no_second_pass_over_the_encoder(monkeypatch: pytest.Mo
     federation = Federation(random_clients("sc"), SMALL)
     state = federation.start()
     passes = []
-    times = type(federation._table.features).times
-    monkeypatch.setattr(type(federation._table.features), "times", lambda self, W: passes.append("x") or times(self, W))
-    encode = Encoder.__call__
-    monkeypatch.setattr(Encoder, "__call__", lambda self, W, x: passes.append("encoder") or encode(self, W, x))
+    times = type(federation.prediction.table.features).times
+    monkeypatch.setattr(
+        type(federation.prediction.table.features), "times", lambda self, W: passes.append("x") or times(self, W)
+    )
+    encode = MLP.__call__
+    monkeypatch.setattr(MLP, "__call__", lambda self, W, x: passes.append("encoder") or encode(self, W, x))
     state, report = federation.round(state)
-    assert federation.evaluate(state) == report.metrics
+    assert federation.evaluator(federation.logits(state)) == report.metrics
     assert passes == ["x"]
 
 
 def test_many_samples_vote_for_their_clients_label() -> None:
-    federation = Federation(snc(num_clients=100), local=LocalTraining(0.2, 10))
+    federation = Federation(SNC(num_clients=100).graph, local=LocalTraining(0.2, 10))
     state = federation.start()
     for _ in range(100):
         state, report = federation.round(state)
@@ -197,7 +203,7 @@ def test_many_samples_vote_for_their_clients_label() -> None:
 
 
 def test_full_cora_reaches_its_accuracy_within_a_hundred_rounds(planetoid_root: Path) -> None:
-    federation = Federation(planetoid("Cora", planetoid_root), local=LocalTraining(0.5, 10))
+    federation = Federation(Planetoid("Cora", planetoid_root).graph, local=LocalTraining(0.5, 10))
     state, best = federation.start(), (float("inf"), 0.0, 0)
     for _ in range(100):
         state, report = federation.round(state)
@@ -206,7 +212,7 @@ def test_full_cora_reaches_its_accuracy_within_a_hundred_rounds(planetoid_root: 
 
 
 def test_a_start_and_a_report_belong_to_nobody_else() -> None:
-    federation = Federation(random_clients("dnc"), Encoder(6, 3, [5]))  # type: ignore[arg-type]
+    federation = Federation(random_clients("dnc"), MLP([5]))  # type: ignore[arg-type]
     weights = federation.start().weights
     state = federation.start(weights)
     weights["W1"].zero_()
@@ -232,7 +238,7 @@ def test_bits_do_not_depend_on_how_weights_lie_in_memory(task: str, share: float
     """A resumed run reads its weights from a file, row by row; the engine may hold them column by column."""
     for seed in range(5):
         graph = random_clients(task, N=20, d=40, seed=seed, dtype=torch.float32)
-        federation = Federation(graph, Encoder(40, 3, (16,)), participation=Participation(0.5, share), seed=seed)
+        federation = Federation(graph, MLP((16,)), participation=Participation(0.5, share), seed=seed)
         state = federation.start()
         for _ in range(4):
             state, _ = federation.round(state)

@@ -11,17 +11,17 @@ from graph_builders import random_clients
 from torch import nn
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.options import LocalTraining, Server
+from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.synthetic import dnc
+from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.models.aggregators.identity import Identity
-from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.models.encoders.mlp import MLP
 
 
 @pytest.mark.parametrize("path", ["dual", "primal", "general"])
 def test_one_local_step_on_dnc_is_centralised_appnp(path: str) -> None:
-    graph = dnc(num_clients=60).to(torch.float64)
-    federation = Federation(graph, Encoder(100, 2, (16,)), local=LocalTraining(0.5, 1), path=path)  # type: ignore[arg-type]
+    graph = DNC(num_clients=60).graph.to(torch.float64)
+    federation = Federation(graph, MLP((16,)), local=LocalTraining(0.5, 1), path=path)  # type: ignore[arg-type]
     state = federation.start()
     encoder = nn.Sequential(nn.Linear(100, 16, bias=False), nn.ReLU(), nn.Linear(16, 2, bias=False)).double()
     with torch.no_grad():
@@ -50,10 +50,10 @@ def test_identity_aggregator_is_fedavg(path: str, weighting: str) -> None:
     graph = random_clients("sc")
     federation = Federation(
         graph,
-        Encoder(6, 3, (5,)),
+        MLP((5,)),
         Identity(),
         local=LocalTraining(0.3, 4),
-        server=Server(weighting=weighting),  # type: ignore[arg-type]
+        weighting=weighting,  # type: ignore[arg-type]
         path=path,  # type: ignore[arg-type]
     )
     state = federation.start()
@@ -98,7 +98,7 @@ def test_relabelling_the_clients_permutes_the_result(path: str, task: str) -> No
     )
     results = []
     for g in (graph, renamed):
-        federation = Federation(g, Encoder(6, 3, (5,)), local=LocalTraining(0.3, 3), path=path)  # type: ignore[arg-type]
+        federation = Federation(g, MLP((5,)), local=LocalTraining(0.3, 3), path=path)  # type: ignore[arg-type]
         state = federation.start()
         for _ in range(3):
             state, report = federation.round(state)
@@ -111,8 +111,8 @@ def test_relabelling_the_clients_permutes_the_result(path: str, task: str) -> No
 def test_single_and_double_precision_agree() -> None:
     found = []
     for dtype in (torch.float32, torch.float64):
-        federation = Federation(dnc().to(dtype), local=LocalTraining(0.5, 10))
-        state = federation.start({n: w.to(dtype) for n, w in Federation(dnc()).start().weights.items()})
+        federation = Federation(DNC().graph.to(dtype), local=LocalTraining(0.5, 10))
+        state = federation.start({n: w.to(dtype) for n, w in Federation(DNC().graph).start().weights.items()})
         for _ in range(20):
             state, report = federation.round(state)
         found.append(report.metrics["val"].loss)
@@ -124,7 +124,7 @@ def test_published_pattern_on_synthetic_dnc() -> None:
 
     def best_test_accuracy(repetition: int, estimator: str, steps: int) -> float:
         local = LocalTraining(0.5, steps)
-        federation = Federation(dnc(repetition=repetition), estimator=estimator, local=local, seed=repetition)  # type: ignore[arg-type]
+        federation = Federation(DNC(repetition=repetition).graph, estimator=estimator, local=local, seed=repetition)  # type: ignore[arg-type]
         state, best = federation.start(), (float("inf"), 0.0)
         for _ in range(2000 // steps):
             state, report = federation.round(state)
@@ -141,7 +141,7 @@ def test_published_pattern_on_synthetic_dnc() -> None:
 
 
 def test_state_is_never_changed_in_place() -> None:
-    federation = Federation(random_clients("sc"), Encoder(6, 3, (5,)), local=LocalTraining(0.3, 2, 2))
+    federation = Federation(random_clients("sc"), MLP((5,)), local=LocalTraining(0.3, 2, 2))
     state = federation.start()
     before = {name: weight.clone() for name, weight in state.weights.items()}
     first, _ = federation.round(state)

@@ -11,15 +11,21 @@ from graph_builders import random_clients
 from torch import Tensor
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.options import Estimator, LocalTraining, Participation, ProtocolName
+from gfl_lightning.federated.local.options import Estimator, LocalTraining
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload, Message, ModelBroadcast
 from gfl_lightning.federated.protocol.parties import ClientParty, ServerParty
 from gfl_lightning.federated.protocol.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.federated.report import RoundReport
 from gfl_lightning.graphs.client_graph import Split
+from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.mlp import MLP
+from gfl_lightning.models.model import Model
 
-SMALL = Encoder(6, 3, (5,))
+SMALL = MLP((5,))
 EVERYONE = Participation()
 SOME = Participation(train=0.5, share=0.4)
 
@@ -177,7 +183,8 @@ def test_the_server_refuses_what_is_no_upload() -> None:
 
 
 def test_bytes_on_cora_are_those_of_the_design() -> None:
-    meter = TrafficMeter(Encoder(1433, 7), 1, False, isolated=False, compensated=True, itemsize=4)
+    encoder = SizedEncoder(MLP(), 1433, 7)
+    meter = TrafficMeter(Model(encoder, APPNP()), compensated=True, itemsize=4)
     one = Attendance(trained=1, trained_single=1, shared=1, shared_single=1, enrolled=0, reached=1, stale=False)
     jacobian, gram = meter.measure(one, "jacobian"), meter.measure(one, "gram")
 
@@ -188,9 +195,9 @@ def test_bytes_on_cora_are_those_of_the_design() -> None:
     assert beside_the_model(gram) < 1000
     assert jacobian.up["ModelUpload"] == pytest.approx(0.37e6, rel=0.02)
     assert gram.up["FactorModelUpload"] == pytest.approx(2e3, rel=0.1)
-    isolated = TrafficMeter(Encoder(1433, 7), 1, False, True, False, 4).measure(one, "jacobian")
+    isolated = TrafficMeter(Model(encoder, Identity()), False, 4).measure(one, "jacobian")
     assert set(isolated.up) == {"ModelUpload"}
-    assert set(TrafficMeter(Encoder(1433, 7), 1, False, False, False, 4).measure(one, "jacobian").up) == {
+    assert set(TrafficMeter(Model(encoder, APPNP()), False, 4).measure(one, "jacobian").up) == {
         "ModelUpload",
         "RepresentationUpload",
     }

@@ -16,15 +16,17 @@ from gfl_lightning.checks import InputError
 from gfl_lightning.federated.exchange import neighbourhood
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local import dual, general
+from gfl_lightning.federated.local.options import LocalTraining, Path
 from gfl_lightning.federated.local.paths import Sizes, choose_path
-from gfl_lightning.federated.options import LocalTraining, Participation, Path, Server
-from gfl_lightning.graphs.datasets.synthetic import snc
-from gfl_lightning.models.aggregators.appnp import APPNP
-from gfl_lightning.models.aggregators.sgc import SGC
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.graphs.datasets.snc import SNC
 from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.aggregators.appnp import APPNP
 from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.mlp import MLP
 
 ROUNDS = 3
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -33,7 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "identity": {"aggregator": Identity()},
     "sgc": {"aggregator": SGC(3)},
     "partial": {"participation": Participation(train=0.5, share=0.4)},
-    "by number": {"participation": Participation(train=2, share=3), "server": Server(weighting="samples")},
+    "by number": {"participation": Participation(train=2, share=3), "weighting": "samples"},
     "v1 partial": {"estimator": "v1", "participation": Participation(train=3, share=0.3)},
 }
 GENERAL_VARIANTS: dict[str, dict[str, Any]] = {
@@ -51,7 +53,7 @@ GENERAL_VARIANTS: dict[str, dict[str, Any]] = {
 def build(task: str, steps: int, path: Path, dtype: torch.dtype = torch.float64, **variant: Any) -> Federation:
     graph = random_clients(task, dtype=dtype)
     variant = dict(variant)
-    encoder = Encoder(6, 3, variant.pop("hidden", (5,)), variant.pop("activation", "relu"), variant.pop("bias", False))
+    encoder = MLP(variant.pop("hidden", (5,)), variant.pop("activation", "relu"), variant.pop("bias", False))
     local = LocalTraining(0.3, steps, 2 if task != "dnc" else None, **variant.pop("optimizer", {}))
     variant.setdefault("aggregator", APPNP(0.2, 4))
     return Federation(graph, encoder, local=local, path=path, seed=5, **variant)
@@ -64,7 +66,7 @@ def trajectory(federation: Federation, rounds: int = ROUNDS) -> Weights:
     return state.weights
 
 
-def oracle_trajectory(federation: Federation, rounds: int = ROUNDS) -> Weights:
+def oracle_trajectory(federation: Federation, weighting: str = "uniform") -> Weights:
     graph, aggregator = federation.graph, federation.aggregator
     clients = [Client(graph, k, federation.encoder) for k in range(graph.num_clients)]
     powers = dense_powers(graph, len(aggregator.gamma) - 1)
@@ -72,7 +74,7 @@ def oracle_trajectory(federation: Federation, rounds: int = ROUNDS) -> Weights:
         powers = torch.tensordot(aggregator.gamma.to(powers), powers, 1)[None]
     W = federation.start().weights
     local = federation.local
-    for number in range(rounds):
+    for number in range(ROUNDS):
         W = run_round(
             clients,
             powers,
@@ -82,7 +84,7 @@ def oracle_trajectory(federation: Federation, rounds: int = ROUNDS) -> Weights:
             federation.schedule.batches_by_client(number),
             local.lr,
             compensated=federation.estimator == "compensated",
-            by_samples=federation.server.weighting == "samples",
+            by_samples=weighting == "samples",
             momentum=local.momentum,
             weight_decay=local.weight_decay,
             proximal=local.proximal,
@@ -99,7 +101,8 @@ def assert_close(found: Weights, expected: Weights, relative: float) -> None:
 
 @cache
 def expected(task: str, steps: int, variant: str) -> Weights:
-    return oracle_trajectory(build(task, steps, "auto", **VARIANTS[variant]))
+    options = VARIANTS[variant]
+    return oracle_trajectory(build(task, steps, "auto", **options), options.get("weighting", "uniform"))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -193,12 +196,13 @@ def test_sparse_features_take_the_same_trajectory(path: Path) -> None:
     mask = torch.rand(graph.x.shape, generator=torch.Generator().manual_seed(1)) < 0.05
     sparse = graph.to(torch.float64)
     object.__setattr__(sparse, "x", torch.where(mask, graph.x, 0))
-    federation = Federation(sparse, Encoder(60, 3, (5,)), local=LocalTraining(0.3, 3), path=path)
-    assert federation._table.features.rows is not None
+    federation = Federation(sparse, MLP((5,)), local=LocalTraining(0.3, 3), path=path)
+    assert federation.prediction.table.features.rows is not None
     assert_close(trajectory(federation), oracle_trajectory(federation), 1e-10)
 
 
-PAPERS = Encoder(1433, 7)
+PAPERS = SizedEncoder(MLP(), 1433, 7)
+SYNTHETIC = SizedEncoder(MLP(), 100, 2)
 
 
 @pytest.mark.parametrize(
@@ -206,35 +210,35 @@ PAPERS = Encoder(1433, 7)
     [
         (Sizes(K=35, n=1, N=300, Q=300), PAPERS, LocalTraining(), "dual"),
         (Sizes(K=140, n=1, N=2708, Q=2708), PAPERS, LocalTraining(), "dual"),
-        (Sizes(K=20, n=40, N=200, Q=8000), Encoder(100, 2), LocalTraining(), "primal"),
-        (Sizes(K=20, n=40, N=200, Q=8000), Encoder(100, 2), LocalTraining(steps=1), "dual"),
-        (Sizes(K=20, n=500, N=200, Q=10**6), Encoder(2, 2), LocalTraining(batch_size=1), "primal"),
-        (Sizes(K=35, n=1, N=300, Q=300), Encoder(1433, 7, bias=True), LocalTraining(), "general"),
+        (Sizes(K=20, n=40, N=200, Q=8000), SYNTHETIC, LocalTraining(), "primal"),
+        (Sizes(K=20, n=40, N=200, Q=8000), SYNTHETIC, LocalTraining(steps=1), "dual"),
+        (Sizes(K=20, n=500, N=200, Q=10**6), SizedEncoder(MLP(), 2, 2), LocalTraining(batch_size=1), "primal"),
+        (Sizes(K=35, n=1, N=300, Q=300), SizedEncoder(MLP(bias=True), 1433, 7), LocalTraining(), "general"),
     ],
 )
-def test_path_is_chosen_by_cost(sizes: Sizes, encoder: Encoder, local: LocalTraining, path: str) -> None:
+def test_path_is_chosen_by_cost(sizes: Sizes, encoder: SizedEncoder, local: LocalTraining, path: str) -> None:
     assert choose_path("auto", sizes, encoder, APPNP(), "compensated", local) == path
 
 
 def test_v1_needs_no_inner_products_with_others() -> None:
     sizes = Sizes(K=20, n=40, N=200, Q=8000)
-    assert choose_path("auto", sizes, Encoder(100, 2), APPNP(), "v1", LocalTraining()) == "dual"
+    assert choose_path("auto", sizes, SYNTHETIC, APPNP(), "v1", LocalTraining()) == "dual"
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("path", ["dual", "primal"])
 def test_the_order_of_samples_does_not_matter(path: str, steps: int) -> None:
     """Equally many samples in the order of their clients are means and products of views; any other order is not."""
-    graph = snc(num_clients=20, num_features=6, samples_per_client=4).to(torch.float64)
+    graph = SNC(num_clients=20, num_features=6, samples_per_client=4).graph.to(torch.float64)
     rows = torch.randperm(80, generator=torch.Generator().manual_seed(0))
     columns = {name: getattr(graph, name)[rows] for name in ("x", "y", "client", "split", "shared")}
     found = []
     for one in (graph, replace(graph, **columns)):
-        federation = Federation(one, Encoder(6, 2, (5,)), local=LocalTraining(0.3, steps), path=path)  # type: ignore[arg-type]
+        federation = Federation(one, MLP((5,)), local=LocalTraining(0.3, steps), path=path)  # type: ignore[arg-type]
         state = federation.start()
         for _ in range(3):
             state, _ = federation.round(state)
-        found.append((federation._table.even, state.weights))
+        found.append((federation.prediction.table.even, state.weights))
     assert (found[0][0], found[1][0]) == (True, False)
     for name, weight in found[0][1].items():
         torch.testing.assert_close(found[1][1][name], weight, rtol=1e-10, atol=1e-13)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from graph_builders import random_clients
 from oracle import Client, bounded, dense_powers, run_round
+from protections import protection
 from torch import Tensor
 
 from gfl_lightning.checks import InputError
@@ -18,13 +19,19 @@ from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local import dual, general
 from gfl_lightning.federated.local.client_models import client_models
 from gfl_lightning.federated.local.general import GeneralPath
+from gfl_lightning.federated.local.options import LocalTraining, Path
 from gfl_lightning.federated.local.problem import LocalProblem, finite_only, update_norms
-from gfl_lightning.federated.options import LocalTraining, Participation, Path, Server
+from gfl_lightning.federated.participation import Participation
 from gfl_lightning.federated.protection import guard as guard_module
+from gfl_lightning.federated.protection.jacobian_noise_sources import AfterAggregation
+from gfl_lightning.federated.server.fed_adam import FedAdam
 from gfl_lightning.models.aggregators.appnp import APPNP
 from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
-from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.models.encoders.mlp import MLP
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+from gfl_lightning.privacy.mechanisms.mechanism import Mechanism
 from gfl_lightning.privacy.protection import Protection
 
 ROUNDS = 3
@@ -49,10 +56,14 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def build(
-    task: str, path: Path = "auto", protection: Protection | None = None, d: int = 6, **options: Any
+    task: str,
+    path: Path = "auto",
+    noisy: Protection = Protection(),
+    d: int = 6,
+    **options: Any,  # noqa: B008
 ) -> Federation:
     options = dict(options)
-    encoder = Encoder(d, 3, options.pop("hidden", (5,)), options.pop("activation", "relu"), options.pop("bias", False))
+    encoder = MLP(options.pop("hidden", (5,)), options.pop("activation", "relu"), options.pop("bias", False))
     local = LocalTraining(0.3, 3, 2 if task != "dnc" else None, **options.pop("optimizer", {}))
     options.setdefault("aggregator", APPNP(0.2, 4))
     graph = random_clients(task, d=d)
@@ -64,7 +75,7 @@ def build(
         local=local,
         path=path,
         seed=options.pop("seed", 5),
-        protection=protection,
+        protection=noisy,
         **options,
     )
 
@@ -78,7 +89,7 @@ def trajectory(federation: Federation, rounds: int = ROUNDS) -> Weights:
 
 def oracle_trajectory(federation: Federation) -> Weights:
     """The loop oracle, told the noise: E_j entry by entry where uploads may be old, so that they are known."""
-    graph, protection, seed = federation.graph, federation.protection, federation.seed
+    graph, noisy, seed = federation.graph, federation.protection, federation.seed
     clients = [Client(graph, k, federation.encoder) for k in range(graph.num_clients)]
     powers = dense_powers(graph, len(federation.aggregator.gamma) - 1)
     if not federation.aggregator.learnable:
@@ -90,17 +101,17 @@ def oracle_trajectory(federation: Federation) -> Weights:
         )
 
         def protect(client: Client, t: int = number, noise: Tensor = hidden, W: Weights = W) -> None:
-            client.h, client.jacobian = shared(client, protection, W)
-            client.h = client.h + protection.hidden_std * noise[client.number]
-            if protection.jacobian_std > 0:
+            client.h, client.jacobian = shared(client, noisy, W)
+            client.h = client.h + std(noisy.hidden) * noise[client.number]
+            if noisy.jacobian.is_noisy:
                 own = generator(seed, Stream.JACOBIAN_NOISE, t, client.number)
                 for name, part in client.jacobian.items():
                     E = torch.randn(part.shape, generator=own, dtype=part.dtype)
-                    client.jacobian[name] = part + protection.jacobian_std * E
+                    client.jacobian[name] = part + std(noisy.jacobian) * E
 
         training = federation.schedule.who_trains(number).tolist()
         update = generator(seed, Stream.UPDATE_NOISE, number)
-        spread = protection.update_std / math.sqrt(len(training))
+        spread = std(noisy.update) / math.sqrt(len(training))
         W = run_round(
             clients,
             powers,
@@ -111,7 +122,7 @@ def oracle_trajectory(federation: Federation) -> Weights:
             local.lr,
             compensated=federation.estimator == "compensated",
             protect=protect,
-            update_clip=protection.update_clip,
+            update_clip=noisy.update.clip,
             update_noise={n: spread * torch.randn(w.shape, generator=update, dtype=w.dtype) for n, w in W.items()},
             private_steps=private_steps(federation, W, number),
             momentum=local.momentum,
@@ -121,20 +132,23 @@ def oracle_trajectory(federation: Federation) -> Weights:
     return W
 
 
-def shared(client: Client, protection: Protection, W: Weights) -> tuple[Tensor, Weights]:
+def std(mechanism: Mechanism) -> float:
+    assert isinstance(mechanism, Gaussian)
+    return mechanism.std
+
+
+def shared(client: Client, noisy: Protection, W: Weights) -> tuple[Tensor, Weights]:
     """A client's bounded ĥ and ∇ĥ: its mean bounded, or the mean of bounded samples."""
     assert client.h is not None
     assert client.jacobian is not None
-    if protection.unit == "client":
-        return bounded({"h": client.h}, protection.hidden_clip)["h"], bounded(client.jacobian, protection.jacobian_clip)
+    if noisy.unit == "client":
+        return bounded({"h": client.h}, noisy.hidden.clip)["h"], bounded(client.jacobian, noisy.jacobian.clip)
     whole = client.shared_x
     parts = []
     for s in range(len(whole)):
         client.shared_x = whole[s : s + 1]
         client.share(W)
-        parts.append(
-            (bounded({"h": client.h}, protection.hidden_clip)["h"], bounded(client.jacobian, protection.jacobian_clip))
-        )
+        parts.append((bounded({"h": client.h}, noisy.hidden.clip)["h"], bounded(client.jacobian, noisy.jacobian.clip)))
     client.shared_x = whole
     mean_h = torch.stack([h for h, _ in parts]).mean(0)
     return mean_h, {name: torch.stack([J[name] for _, J in parts]).mean(0) for name in parts[0][1]}
@@ -142,10 +156,10 @@ def shared(client: Client, protection: Protection, W: Weights) -> tuple[Tensor, 
 
 def private_steps(federation: Federation, W: Weights, t: int) -> dict[int, dict[str, Any]]:
     """DP-SGD's options by client: expected batch, and the noise that the client's place gets in each step."""
-    protection, training = federation.protection, federation.schedule.training
-    if not protection.touches_steps:
+    steps, training = federation.protection.steps, federation.schedule.training
+    if steps.is_inert:
         return {}
-    clip, z = protection.step_clip, protection.noise_multiplier
+    clip, z = steps.clip, steps.noise_multiplier
     draws = []
     for step in range(federation.local.steps):
         source = generator(federation.seed, Stream.STEP_NOISE, t, step)
@@ -164,8 +178,8 @@ def assert_close(ours: Weights, theirs: Weights, tolerance: float = 1e-9) -> Non
         assert float((ours[name] - weight).abs().max()) < tolerance, name
 
 
-def carries(path: str, protection: Protection) -> bool:
-    return not (path == "dual" and protection.touches_steps)
+def carries(path: str, noisy: Protection) -> bool:
+    return path != "dual" or noisy.steps.is_inert
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -173,16 +187,16 @@ def carries(path: str, protection: Protection) -> bool:
 @pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
 def test_partial_rounds_follow_the_oracle(task: str, path: Path, case: str) -> None:
     """Uploads that stand keep their noise, which is drawn entry by entry and known to the oracle."""
-    protection = Protection(**CASES[case])
-    if carries(path, protection):
-        federation = build(task, path, protection, participation=SOME)
+    noisy = protection(**CASES[case])
+    if carries(path, noisy):
+        federation = build(task, path, noisy, participation=SOME)
         assert_close(trajectory(federation), oracle_trajectory(federation))
 
 
 @pytest.mark.parametrize("case", [name for name, options in CASES.items() if not options.get("jacobian_std")])
 @pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
 def test_full_rounds_follow_the_oracle(task: str, case: str) -> None:
-    federation = build(task, "auto", Protection(**CASES[case]))
+    federation = build(task, "auto", protection(**CASES[case]))
     assert_close(trajectory(federation), oracle_trajectory(federation))
 
 
@@ -191,10 +205,10 @@ def test_full_rounds_follow_the_oracle(task: str, case: str) -> None:
 @pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
 def test_the_same_noise_on_every_path(task: str, case: str, d: int) -> None:
     """With few features the noise is drawn in all of the space, with many only where the samples lie."""
-    protection = Protection(**CASES[case])
-    everywhere = [p for p in ("dual", "primal", "general") if carries(p, protection)]
+    noisy = protection(**CASES[case])
+    everywhere = [p for p in ("dual", "primal", "general") if carries(p, noisy)]
     for participation in (Participation(), Participation(train=0.5)):
-        first, *others = (trajectory(build(task, p, protection, d, participation=participation)) for p in everywhere)
+        first, *others = (trajectory(build(task, p, noisy, d, participation=participation)) for p in everywhere)
         for other in others:
             assert_close(first, other)
 
@@ -211,10 +225,10 @@ GENERAL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", ["everything of a client", "everything of a sample"])
 def test_every_encoder_aggregator_and_optimizer_is_protected(variant: str, case: str) -> None:
     options = {**GENERAL[variant]}
-    protection = {**CASES[case]}
+    numbers = {**CASES[case]}
     if options.get("estimator") == "v1":
-        protection = {name: value for name, value in protection.items() if not name.startswith("jacobian")}
-    federation = build("snc", options.pop("path", "auto"), Protection(**protection), participation=SOME, **options)
+        numbers = {name: value for name, value in numbers.items() if not name.startswith("jacobian")}
+    federation = build("snc", options.pop("path", "auto"), protection(**numbers), participation=SOME, **options)
     assert_close(trajectory(federation), oracle_trajectory(federation))
 
 
@@ -225,14 +239,16 @@ def test_noise_outside_of_the_samples_space_follows_the_optimizer() -> None:
     bound that nothing reaches makes the difference.
     """
     options = {"optimizer": {"momentum": 0.5, "weight_decay": 0.2, "proximal": 0.1}}
-    plain = trajectory(build("dnc", "general", None, 40, **options), 1)["W1"]
+    plain = trajectory(build("dnc", "general", d=40, **options), 1)["W1"]
     moments = []
     for bound in (math.inf, 1e9):
-        federation = build("dnc", "general", Protection(jacobian_std=0.3, update_clip=bound), 40, **options)
-        assert federation.shield is not None
+        federation = build("dnc", "general", protection(jacobian_std=0.3, update_clip=bound), 40, **options)
+        shield = federation.shield
+        assert isinstance(shield.jacobians, AfterAggregation)
+        assert (shield.jacobians.law.reads is None) == math.isfinite(bound)
         noise = []
         for seed in range(150):
-            vars(federation)["shield"] = replace(federation.shield, seed=seed)
+            vars(federation)["shield"] = replace(shield, jacobians=replace(shield.jacobians, seed=seed))
             noise.append(trajectory(federation, 1)["W1"] - plain)
         stacked = torch.stack(noise)
         moments.append(float(stacked.square().mean()))
@@ -243,7 +259,7 @@ def test_noise_outside_of_the_samples_space_follows_the_optimizer() -> None:
 @pytest.mark.parametrize("path", ["primal", "general"])
 def test_weights_of_losses_are_bounded_with_the_gradients(path: Path) -> None:
     """A sample of a rare class, however heavy, moves the sum by no more than the bound."""
-    federation = build("sc", path, Protection(**CASES["everything of a sample"]), participation=SOME, weighted=True)
+    federation = build("sc", path, protection(**CASES["everything of a sample"]), participation=SOME, weighted=True)
     assert_close(trajectory(federation), oracle_trajectory(federation))
 
 
@@ -256,7 +272,7 @@ def test_no_bound_and_no_noise_change_not_a_bit(task: str, path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["dual", "primal", "general"])
 def test_bounds_that_nothing_reaches_leave_the_trajectory(path: Path) -> None:
-    loose = Protection(hidden_clip=1e6, jacobian_clip=1e6, update_clip=1e6)
+    loose = protection(hidden_clip=1e6, jacobian_clip=1e6, update_clip=1e6)
     assert_close(trajectory(build("snc", path, loose)), trajectory(build("snc", path)), 1e-12)
 
 
@@ -264,29 +280,29 @@ def test_bounds_that_nothing_reaches_leave_the_trajectory(path: Path) -> None:
 def test_every_option_has_an_effect(case: str) -> None:
     """Each field of a case, left out alone, changes the result."""
     options = CASES[case]
-    whole = trajectory(build("snc", "general", Protection(**options)))
+    whole = trajectory(build("snc", "general", protection(**options)))
     for name in options.keys() - {"unit", "step_clip"}:
-        less = trajectory(build("snc", "general", Protection(**{n: v for n, v in options.items() if n != name})))
+        less = trajectory(build("snc", "general", protection(**{n: v for n, v in options.items() if n != name})))
         assert any(float((whole[n] - w).abs().max()) > 1e-5 for n, w in less.items()), name
 
 
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     for path, case in (("dual", "everything of a client"), ("general", "everything of a sample")):
-        protection = Protection(**CASES[case])
-        whole = trajectory(build("snc", path, protection))
+        noisy = protection(**CASES[case])
+        whole = trajectory(build("snc", path, noisy))
         with monkeypatch.context() as patch:
             patch.setattr(dual, "CHUNK_ENTRIES", 40)
             patch.setattr(general, "CHUNK_BYTES", 4000)
             patch.setattr(guard_module, "CHUNK_ENTRIES", 30)
-            assert_close(trajectory(build("snc", path, protection)), whole)
+            assert_close(trajectory(build("snc", path, noisy)), whole)
 
 
 @pytest.mark.parametrize("path", ["dual", "primal", "general"])
 def test_client_models_average_to_what_the_round_makes(path: Path) -> None:
     """The clients' own models, noise included, where all of it is drawn before the steps."""
-    for protection in (Protection(jacobian_std=0.3), Protection(hidden_std=0.3, step_clip=0.2)):
-        if carries(path, protection):
-            federation = build("snc", path, protection)
+    for noisy in (protection(jacobian_std=0.3), protection(hidden_std=0.3, step_clip=0.2)):
+        if carries(path, noisy):
+            federation = build("snc", path, noisy)
             state = federation.start()
             models = client_models(federation, state)
             after, _ = federation.round(state)
@@ -296,11 +312,11 @@ def test_client_models_average_to_what_the_round_makes(path: Path) -> None:
 
 def test_client_models_carry_all_of_the_noise_where_a_round_draws_less() -> None:
     """The same on every path, and in directions that no client reads."""
-    plain = build("dnc", "dual", None, d=40)
+    plain = build("dnc", "dual", d=40)
     exact = client_models(plain, plain.start()).weights["W1"]
     found = []
     for path in ("dual", "primal", "general"):
-        federation = build("dnc", path, Protection(jacobian_std=0.3), d=40)
+        federation = build("dnc", path, protection(jacobian_std=0.3), d=40)
         found.append(client_models(federation, federation.start()).weights)
         assert_close(found[0], found[-1])
     x = plain.graph.x[plain.schedule.training.sample].flatten(0, 1)
@@ -308,19 +324,17 @@ def test_client_models_carry_all_of_the_noise_where_a_round_draws_less() -> None
     assert float(((found[0]["W1"] - exact) @ unread).flatten(1).norm(dim=1).min()) > 1e-2
 
 
-@pytest.mark.parametrize(
-    "protection", [Protection(update_std=1.0), Protection(update_clip=0.5), Protection(step_clip=1.0)]
-)
-def test_a_client_that_is_not_finite_counts_as_no_update_under_protection(protection: Protection) -> None:
+@pytest.mark.parametrize("noisy", [protection(update_std=1.0), protection(update_clip=0.5), protection(step_clip=1.0)])
+def test_a_client_that_is_not_finite_counts_as_no_update_under_protection(noisy: Protection) -> None:
     """Votes must not depend on data: what is left out makes nobody else's vote larger."""
-    problem = build("dnc", "primal", protection).local_problem(build("dnc", "primal", protection).start())
+    problem = build("dnc", "primal", noisy).local_problem(build("dnc", "primal", noisy).start())
     W = problem.weights["W1"]
     update = torch.full_like(W, 0.1)
     stacked = W + update.expand(len(problem.training), -1, -1)
     stacked[2] = math.nan
     skipped, vote, (kept,) = finite_only(problem.vote, stacked)
     vote = problem.counted(vote, skipped, lambda: update_norms({"W1": W}, {"W1": kept}))
-    scale = min(1.0, protection.update_clip / float(update.norm()))
+    scale = min(1.0, noisy.update.clip / float(update.norm()))
     share = 1 - 1 / len(problem.training)
     assert skipped == 1
     assert torch.allclose(problem.average("W1", vote, kept) - W, share * scale * update)
@@ -328,7 +342,7 @@ def test_a_client_that_is_not_finite_counts_as_no_update_under_protection(protec
 
 def test_a_client_that_is_not_finite_leaves_the_noise_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the general path too, where the coefficients of its noise are not finite either."""
-    federation = build("dnc", "general", Protection(jacobian_std=0.1), d=40)
+    federation = build("dnc", "general", protection(jacobian_std=0.1), d=40)
     train = GeneralPath._train
 
     def broken(self: GeneralPath, problem: LocalProblem, part: Tensor) -> tuple[Weights, Tensor | None]:
@@ -348,13 +362,12 @@ def test_features_that_could_overflow_are_refused() -> None:
     graph = random_clients("dnc")
     x = graph.x.clone()
     x[3, 2] = 2e9
-    federation = Federation(replace(graph, x=x), Encoder(6, 3, (5,)), protection=Protection(hidden_std=1.0))
     with pytest.raises(InputError, match=r"graph.x must hold features of at most 1e\+09 where uploads are protected"):
-        federation.start()
+        Federation(replace(graph, x=x), MLP((5,)), protection=protection(hidden_std=1.0))
 
 
 def test_evaluation_uses_the_uploads_of_its_round_and_the_clients_own_representation() -> None:
-    federation = build("dnc", "auto", Protection(hidden_std=0.5))
+    federation = build("dnc", "auto", protection(hidden_std=0.5))
     state, report = federation.round(federation.start())
     assert federation.metrics_of(state.weights, state.round) == report.metrics
     A = federation.propagation.dense()
@@ -369,14 +382,14 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"jacobian_std": 0.1},
         {"estimator": "v1"},
-        "jacobian_std must be 0 where the estimator is v1, as no Jacobian is shared",
+        "jacobian noise must be 0 where the estimator is v1, as no Jacobian is shared",
     ),
-    ({"jacobian_clip": 1.0}, {"estimator": "v1"}, "jacobian_clip must be infinite where the estimator is v1"),
-    ({"hidden_std": 0.1}, {"aggregator": Identity()}, "hidden_std must be 0 where the aggregator is the identity"),
+    ({"jacobian_clip": 1.0}, {"estimator": "v1"}, "jacobian.clip must be infinite where the estimator is v1"),
+    ({"hidden_std": 0.1}, {"aggregator": Identity()}, "hidden noise must be 0 where the aggregator is the identity"),
     (
         {"hidden_clip": 0.1},
         {"aggregator": Identity()},
-        "hidden_clip must be infinite where the aggregator is the identity",
+        "hidden.clip must be infinite where the aggregator is the identity",
     ),
     (
         {"hidden_std": 0.1},
@@ -388,16 +401,16 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("protection", "options", "message"), REFUSED)
-def test_what_cannot_be_protected_is_refused(protection: dict[str, Any], options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("numbers", "options", "message"), REFUSED)
+def test_what_cannot_be_protected_is_refused(numbers: dict[str, Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        build("dnc", protection=Protection(**protection), **options)
+        build("dnc", noisy=protection(**numbers), **options)
 
 
 def test_server_weighting_and_optimizers_come_after_protection() -> None:
     """FedAdam on protected uploads: post-processing, so the same noise enters."""
-    for server in (Server("samples"), Server("uniform", "adam", 0.1)):
-        paths = [
-            trajectory(build("snc", p, Protection(**CASES["updates"]), server=server)) for p in ("dual", "general")
-        ]
+    noisy = protection(**CASES["updates"])
+    options: list[dict[str, Any]] = [{"weighting": "samples"}, {"server": FedAdam(0.1)}]
+    for chosen in options:
+        paths = [trajectory(build("snc", p, noisy, **chosen)) for p in ("dual", "general")]
         assert_close(*paths)

@@ -10,15 +10,20 @@ import torch
 from graph_builders import random_clients
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.federated.federation import DivergedError, Federation
-from gfl_lightning.federated.options import LocalTraining, Participation, Server
+from gfl_lightning.engine.engine import DivergedError
+from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.federated.server.fed_adam import FedAdam
+from gfl_lightning.federated.server.momentum import Momentum
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.models.aggregators.appnp import APPNP
-from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.models.encoders.mlp import MLP
 
-SMALL = Encoder(6, 3, (5,))
+SMALL = MLP((5,))
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"local": {"steps": 0}}, r"steps \(I\) must be at least 1, got 0"),
@@ -30,17 +35,17 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"local": {"proximal": -1.0}}, "proximal must be at least 0, got -1.0"),
     ({"participation": {"train": 0.0}}, r"train must be a fraction in \(0, 1\], got 0.0"),
     ({"participation": {"share": 0}}, "share must be a number of clients of at least 1, got 0"),
-    ({"server": {"weighting": "size"}}, "weighting must be one of uniform, samples, got 'size'"),
-    ({"server": {"optimizer": "sgd"}}, "optimizer must be one of average, momentum, adam, got 'sgd'"),
+    ({"weighting": "size"}, "weighting must be one of uniform, samples, got 'size'"),
     ({"server": {"lr": -1.0}}, "server lr must be positive and finite, got -1.0"),
     ({"server": {"tau": 0.0}}, "tau must be positive, got 0.0"),
+    ({"server": {"beta1": 1.0}}, r"beta1 must lie in \[0, 1\), got 1.0"),
+    ({"server": {"beta2": -0.1}}, r"beta2 must lie in \[0, 1\), got -0.1"),
     ({"estimator": "v2"}, "estimator must be one of compensated, v1, exact, got 'v2'"),
     ({"seed": -1}, "seed must be at least 0, got -1"),
-    ({"encoder": Encoder(7, 3)}, r"encoder must take 6 features to 3 classes, got \(7, 3\)"),
     ({"estimator": "exact", "participation": {"share": 0.5}}, "share must be 1.0 for the exact estimator.*, got 0.5"),
     ({"protocol": "wire"}, "protocol must be one of jacobian, gram, got 'wire'"),
     (
-        {"protocol": "gram", "encoder": Encoder(6, 3, bias=True)},
+        {"protocol": "gram", "encoder": MLP(bias=True)},
         "protocol must be jacobian unless the encoder is two-layer ReLU without bias, got 'gram'",
     ),
     ({"protocol": "gram", "aggregator": LearnablePolynomial()}, "protocol must be jacobian where the aggregator is le"),
@@ -56,7 +61,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "sentence"), REFUSALS)
 def test_refusals(options: dict[str, Any], sentence: str) -> None:
-    kinds = {"local": LocalTraining, "participation": Participation, "server": Server}
+    kinds = {"local": LocalTraining, "participation": Participation, "server": FedAdam}
     with pytest.raises(InputError, match=sentence):
         Federation(
             random_clients("dnc"),
@@ -64,7 +69,15 @@ def test_refusals(options: dict[str, Any], sentence: str) -> None:
         )
 
 
-def test_aggregators_and_encoders_refuse_what_they_cannot_be() -> None:
+def test_parts_refuse_what_they_cannot_be() -> None:
+    with pytest.raises(InputError, match="server lr must be positive and finite, got 0"):
+        Momentum(lr=0)
+    with pytest.raises(InputError, match=r"beta must lie in \[0, 1\), got 1"):
+        Momentum(beta=1)
+    with pytest.raises(InputError, match=r"num_features must be at least 1, got 0"):
+        SizedEncoder(MLP(), 0, 3)
+    with pytest.raises(InputError, match=r"num_classes must be at least 2, got 1"):
+        SizedEncoder(MLP(), 6, 1)
     with pytest.raises(InputError, match=r"alpha must lie in \(0, 1\], got 0"):
         APPNP(alpha=0)
     with pytest.raises(InputError, match="M must be at least 1, got 0"):
@@ -72,9 +85,9 @@ def test_aggregators_and_encoders_refuse_what_they_cannot_be() -> None:
     with pytest.raises(InputError, match="k must be at least 1, got 0"):
         SGC(0)
     with pytest.raises(InputError, match=r"activation must be one of relu, .*, got 'swish'"):
-        Encoder(3, 2, activation="swish")
+        MLP(activation="swish")
     with pytest.raises(InputError, match=r"hidden must hold widths of at least 1, got \(0,\)"):
-        Encoder(3, 2, hidden=(0,))
+        MLP(hidden=(0,))
 
 
 def test_data_without_training_samples_or_a_class_is_refused() -> None:
@@ -94,11 +107,11 @@ def test_rates_of_a_round_are_checked_and_the_servers_is_blamed_for_its_own_step
     for lr in (-1.0, float("nan")):
         with pytest.raises(InputError, match=f"lr must be positive and finite, got {lr}"):
             federation.round(federation.start(), lr=lr)
-    server = Server(optimizer="momentum", lr=3e38)
+    server = Momentum(3e38)
     wild = Federation(random_clients("dnc", dtype=torch.float32), SMALL, local=LocalTraining(50, 1), server=server)
     start = wild.start()
     with pytest.raises(
-        DivergedError, match=r"server lr must be small enough for finite weights, got 3e\+38: in round 1"
+        DivergedError, match=r"server must leave finite weights, got Momentum\(lr=3e\+38, beta=0.9\): in round 1"
     ):
         wild.round(start)
 

@@ -12,10 +12,11 @@ from oracle import Client, dense_powers, run_round
 from torch.nn import functional as F
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.options import LocalTraining, Path
+from gfl_lightning.federated.local.options import LocalTraining, Path
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.models.aggregators.appnp import APPNP
-from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.theory.gradient import gradient
 
 PATHS: list[Path] = ["dual", "primal", "general"]
@@ -31,7 +32,7 @@ def federation(
     graph: ClientGraph, path: Path, lr: float = 0.3, batch_size: int | None = None, **more: Any
 ) -> Federation:
     local = LocalTraining(lr, 3, batch_size)
-    return Federation(graph, Encoder(6, 3, (5,)), APPNP(0.2, 4), local=local, path=path, seed=5, **more)
+    return Federation(graph, MLP((5,)), APPNP(0.2, 4), local=local, path=path, seed=5, **more)
 
 
 def after(made: Federation, rounds: int = 2) -> Weights:
@@ -85,7 +86,7 @@ def test_reported_losses_are_weighted_and_accuracies_are_not() -> None:
 
 def test_one_full_step_is_along_the_gradient_of_the_weighted_objective() -> None:
     graph = weighted("dnc")
-    made = Federation(graph, Encoder(6, 3, (5,)), APPNP(0.2, 4), local=LocalTraining(0.3, 1), seed=5)
+    made = Federation(graph, MLP((5,)), APPNP(0.2, 4), local=LocalTraining(0.3, 1), seed=5)
     start = made.start().weights
     slope, state = gradient(made, start), made.round(made.start())[0]
     for name, weight in state.weights.items():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from graph_builders import assert_same_bits
-from torch_geometric.datasets import Planetoid
+from torch_geometric import datasets
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
@@ -24,7 +24,7 @@ from gfl_lightning.graphs.datasets.subcora import SubCora, SubCoraRecipe
 
 def test_cora_is_pygs_cora(planetoid_root: Path, tmp_path: Path) -> None:
     shutil.copytree(planetoid_root / "Cora" / "raw", tmp_path / "Cora" / "raw")
-    reference = Planetoid(str(tmp_path), "Cora")[0]
+    reference = datasets.Planetoid(str(tmp_path), "Cora")[0]
     graph = Planetoid("Cora", planetoid_root).graph
     assert torch.equal(graph.x, reference.x)
     assert torch.equal(graph.y, reference.y)
@@ -39,10 +39,10 @@ def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("torch_geometric.datasets.planetoid.Planetoid.download", no_network)
     with pytest.raises(InputError, match=r"root must hold the files ind.cora.x, .*ind.cora.test.index in .*Cora/raw"):
-        Planetoid("Cora", tmp_path).graph
+        Planetoid("Cora", tmp_path).make()
     assert not list(tmp_path.iterdir())
     with pytest.raises(InputError, match="name must be one of Cora, CiteSeer, PubMed, got 'Citeseer'"):
-        Planetoid("Citeseer", tmp_path).graph
+        Planetoid("Citeseer", tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +105,8 @@ def test_a_broken_cache_file_is_rebuilt(planetoid_root: Path, tmp_path: Path) ->
 
 
 def test_other_parameters_never_share_a_cache_file(planetoid_root: Path, tmp_path: Path) -> None:
-    SubCora(0, root=planetoid_root, cache=tmp_path).graph
-    SubCora(0, seed=1, root=planetoid_root, cache=tmp_path).graph
+    SubCora(0, root=planetoid_root, cache=tmp_path).make()
+    SubCora(0, seed=1, root=planetoid_root, cache=tmp_path).make()
     other = SubCora(0, recipe=SubCoraRecipe(clients=250), root=planetoid_root, cache=tmp_path).graph
     assert other.num_clients == 250
     assert len(list(tmp_path.iterdir())) == 3
@@ -114,7 +114,7 @@ def test_other_parameters_never_share_a_cache_file(planetoid_root: Path, tmp_pat
 
 def test_two_processes_may_build_at_once(planetoid_root: Path, tmp_path: Path) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        jobs = [pool.submit(subcora, 1, 0, None, planetoid_root, tmp_path) for _ in range(2)]
+        jobs = [pool.submit(SubCora(1, root=planetoid_root, cache=tmp_path).make) for _ in range(2)]
         assert_same_bits(*(job.result() for job in jobs))
     (file,) = tmp_path.iterdir()
     json.loads(file.read_text())
@@ -126,9 +126,9 @@ def test_subcora_refusals(planetoid_root: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="clients must exceed twice max_train, got 100"):
         SubCoraRecipe(clients=100)
     with pytest.raises(InputError, match="drawn must be at most the 2708 nodes there are, got 3000"):
-        SubCora(recipe=SubCoraRecipe(drawn=3000), root=planetoid_root, cache=tmp_path).graph
+        SubCora(recipe=SubCoraRecipe(drawn=3000), root=planetoid_root, cache=tmp_path).make()
     with pytest.raises(InputError, match="max_draws must be large enough to find a piece, got 1 "):
-        SubCora(recipe=SubCoraRecipe(max_class_std=0, max_draws=1), root=planetoid_root, cache=tmp_path).graph
+        SubCora(recipe=SubCoraRecipe(max_class_std=0, max_draws=1), root=planetoid_root, cache=tmp_path).make()
     assert not list(tmp_path.iterdir())
 
 

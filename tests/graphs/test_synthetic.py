@@ -18,11 +18,13 @@ from torch import Tensor
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
+from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.graphs.datasets.sc import SC
 from gfl_lightning.graphs.datasets.snc import SNC
 
-RECIPES: list[Callable[..., ClientGraph]] = [dnc, snc, sc]
+RECIPES = [DNC, SNC, SC]
+Recipe = type[DNC] | type[SNC] | type[SC]
 
 
 def networkx_graph(graph: ClientGraph, clients: Tensor | None = None) -> nx.Graph:
@@ -32,10 +34,10 @@ def networkx_graph(graph: ClientGraph, clients: Tensor | None = None) -> nx.Grap
     return reference if clients is None else reference.subgraph(clients.tolist())
 
 
-@pytest.mark.parametrize(("recipe", "samples"), [(dnc, 1), (snc, 40)])
+@pytest.mark.parametrize(("recipe", "samples"), [(DNC, 1), (SNC, 40)])
 @pytest.mark.parametrize("seed", range(10))
-def test_node_classification_sets(recipe: Callable[..., ClientGraph], samples: int, seed: int) -> None:
-    graph = recipe(graph_seed=seed)
+def test_node_classification_sets(recipe: Recipe, samples: int, seed: int) -> None:
+    graph = recipe(graph_seed=seed).graph
     assert (graph.num_clients, graph.num_features, graph.num_classes) == (200, 100, 2)
     assert graph.counts().unique().tolist() == [samples]
     clients = {part: set(graph.client[graph.mask(part)].tolist()) for part in Split}
@@ -73,26 +75,26 @@ def test_supervised_labels_follow_the_tag_and_features_the_label() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_same_seeds_same_bits(recipe: Callable[..., ClientGraph]) -> None:
-    assert_same_bits(recipe(graph_seed=3, repetition=2), recipe(graph_seed=3, repetition=2))
+def test_same_seeds_same_bits(recipe: Recipe) -> None:
+    assert_same_bits(recipe(graph_seed=3, repetition=2).graph, recipe(graph_seed=3, repetition=2).graph)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_repetition_redraws_features_and_sc_labels_alone(recipe: Callable[..., ClientGraph]) -> None:
-    first, second = recipe(graph_seed=3, repetition=0), recipe(graph_seed=3, repetition=1)
+def test_repetition_redraws_features_and_sc_labels_alone(recipe: Recipe) -> None:
+    data = recipe(graph_seed=3)
+    first, second = data.graph, data.repeated(1).graph
+    assert_same_bits(second, recipe(graph_seed=3, repetition=1).graph)
     assert torch.equal(first.edge_index, second.edge_index)
     assert torch.equal(first.split, second.split)
     assert not torch.equal(first.x, second.x)
-    assert torch.equal(first.y, second.y) == (recipe is not sc)
-    assert not torch.equal(first.edge_index.sum(1), recipe(graph_seed=4).edge_index.sum(1))
+    assert torch.equal(first.y, second.y) == (recipe is not SC)
+    assert not torch.equal(first.edge_index.sum(1), recipe(graph_seed=4).graph.edge_index.sum(1))
 
 
-@pytest.mark.parametrize(("recipe", "fixed"), [(dnc, False), (snc, True), (sc, True)])
-def test_direction_is_fixed_with_the_graph_where_the_recipe_says_so(
-    recipe: Callable[..., ClientGraph], fixed: bool
-) -> None:
+@pytest.mark.parametrize(("recipe", "fixed"), [(DNC, False), (SNC, True), (SC, True)])
+def test_direction_is_fixed_with_the_graph_where_the_recipe_says_so(recipe: Recipe, fixed: bool) -> None:
     def direction(repetition: int) -> Tensor:
-        graph = recipe(mu=1e4, repetition=repetition)
+        graph = recipe(mu=1e4, repetition=repetition).graph
         return torch.nn.functional.normalize((graph.x * (2 * graph.y - 1)[:, None]).mean(0), dim=0)
 
     assert (float(direction(0) @ direction(1)) > 0.99) == fixed
@@ -124,24 +126,38 @@ def test_any_parameters_give_a_graph_or_a_sentence(N: int, degree: float, share:
 
 
 @pytest.mark.parametrize(
-    ("make", "sentence"),
+    ("construct", "sentence"),
     [
-        (lambda: DNC(num_clients=10).graph, "num_clients must be at least 20, .*, got 10"),
-        (lambda: DNC(degree=0.5, lam=0.1).graph, "degree must be high enough for 20 class-balanced training clients .* mean"),
-        (lambda: DNC(degree=4, lam=2).graph, "degree must be high enough for 20 .* no connected component holds enough"),
-        (lambda: DNC(degree=1e-18, lam=0).graph, "degree must be high enough for 20 class-balanced training clients"),
-        (lambda: DNC(num_features=-1).graph, "num_features must be at least 1, got -1"),
-        (lambda: SNC(samples_per_client=1.5).graph, "samples_per_client must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]
-        (lambda: DNC(repetition=-1).graph, "repetition must be at least 0, got -1"),
-        (lambda: DNC(graph_seed=-1).graph, "graph_seed must be at least 0, got -1"),
-        (lambda: DNC(mu=-1).graph, "mu must be at least 0, got -1"),
-        (lambda: SNC(samples_per_client=0).graph, "samples_per_client must be at least 1, got 0"),
-        (lambda: SC(train_samples=0).graph, "train_samples must be at least 1, got 0"),
-        (lambda: SC(test_samples=-1).graph, "test_samples must be at least 0, got -1"),
-        (lambda: SC(degree=4, lam=2).graph, r"lam must be below √degree = 2 by enough for the two classes to be joined, got"),
-        (lambda: SC(degree=2, lam=1).graph, "degree must be high enough for a connected graph of 50 clients, got '2 "),
+        (lambda: DNC(num_clients=10), "num_clients must be at least 20, .*, got 10"),
+        (lambda: DNC(num_features=-1), "num_features must be at least 1, got -1"),
+        (lambda: DNC(repetition=-1), "repetition must be at least 0, got -1"),
+        (lambda: DNC(graph_seed=-1), "graph_seed must be at least 0, got -1"),
+        (lambda: DNC(mu=-1), "mu must be at least 0, got -1"),
+        (lambda: DNC(mu=math.inf), "mu must be finite, got inf"),
+        (lambda: DNC(lam=3), r"lam must be at most √degree = 2.828, .*, got 3"),
+        (lambda: SNC(num_clients=19), "num_clients must be at least 20, .*, got 19"),
+        (lambda: SNC(samples_per_client=1.5), "samples_per_client must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]
+        (lambda: SNC(samples_per_client=0), "samples_per_client must be at least 1, got 0"),
+        (lambda: SC(train_samples=0), "train_samples must be at least 1, got 0"),
+        (lambda: SC(test_samples=-1), "test_samples must be at least 0, got -1"),
+        (lambda: SC(degree=4, lam=2), "lam must be below √degree = 2 by enough for the two classes to be joined, got"),
+        (lambda: SC(degree=2, lam=1), "degree must be high enough for a connected graph of 50 clients, got '2 "),
+        (lambda: DNC().repeated(-1), "repetition must be at least 0, got -1"),
     ],
 )
-def test_refusals(make: Callable[[], ClientGraph], sentence: str) -> None:
+def test_refused_on_construction(construct: Callable[[], DataSet], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        make()
+        construct()
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (DNC(degree=0.5, lam=0.1), "degree must be high enough for 20 class-balanced training clients .* mean"),
+        (DNC(degree=4, lam=2), "degree must be high enough for 20 .* no connected component holds enough"),
+        (DNC(degree=1e-18, lam=0), "degree must be high enough for 20 class-balanced training clients"),
+    ],
+)
+def test_refused_when_no_draw_will_do(data: DNC, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        data.make()

@@ -11,12 +11,13 @@ from torch import nn
 from gfl_lightning.models.aggregators.appnp import APPNP
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
 from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.models.encoders.mlp import MLP
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("hidden", [(), (7,), (7, 5)])
 def test_is_torchs_mlp(hidden: tuple[int, ...], bias: bool) -> None:
-    encoder = Encoder(4, 3, hidden, "tanh", bias)
+    encoder = SizedEncoder(MLP(hidden, "tanh", bias) if hidden else MLP((), bias=bias), 4, 3)
     weights = encoder.initial_weights(torch.Generator().manual_seed(0), torch.float64)
     widths = (4, *hidden, 3)
     layers: list[nn.Module] = []
@@ -32,7 +33,7 @@ def test_is_torchs_mlp(hidden: tuple[int, ...], bias: bool) -> None:
 
 
 def test_starts_from_glorot_and_zero_bias() -> None:
-    encoder = Encoder(200, 3, (300,), bias=True)
+    encoder = SizedEncoder(MLP((300,), bias=True), 200, 3)
     weights = encoder.initial_weights(torch.Generator().manual_seed(0))
     bound = math.sqrt(6 / 500)
     assert float(weights["W1"].abs().max()) <= bound
@@ -43,11 +44,11 @@ def test_starts_from_glorot_and_zero_bias() -> None:
 
 
 def test_only_the_papers_encoder_has_the_structure() -> None:
-    assert Encoder(4, 3).is_papers
-    assert Encoder(4, 3, (9,)).is_papers
-    assert not Encoder(4, 3, (9, 9)).is_papers
-    assert not Encoder(4, 3, activation="tanh").is_papers
-    assert not Encoder(4, 3, bias=True).is_papers
+    assert MLP().structure(4, 3)
+    assert MLP((9,)).structure(4, 3)
+    assert not MLP((9, 9)).structure(4, 3)
+    assert not MLP(activation="tanh").structure(4, 3)
+    assert not MLP(bias=True).structure(4, 3)
 
 
 def test_learnable_polynomial_starts_at_appnp() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from protections import protection
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.privacy.accounting import SampledSteps, Spending, epsilon_of
@@ -31,8 +32,8 @@ FACTS = Facts(
     everyone_shares=True,
 )
 BOUNDS: dict[str, Any] = {"hidden_clip": 1.0, "jacobian_clip": 2.0, "update_clip": 0.5}
-WHOLE = Protection(**BOUNDS, hidden_std=4.0, jacobian_std=5.0, update_std=3.0)
-SGD = Protection(step_clip=1.0, noise_multiplier=1.5, unit="sample", hidden_clip=1.0, hidden_std=0.5)
+WHOLE = protection(**BOUNDS, hidden_std=4.0, jacobian_std=5.0, update_std=3.0)
+SGD = protection(step_clip=1.0, noise_multiplier=1.5, unit="sample", hidden_clip=1.0, hidden_std=0.5)
 V1 = replace(FACTS, shares_jacobian=False)
 
 
@@ -113,7 +114,7 @@ def test_old_uploads_are_evaluated_once_more() -> None:
 def test_one_unprotected_release_is_no_guarantee_and_is_named(
     options: dict[str, Any], facts: Facts, gaps: tuple[str, ...]
 ) -> None:
-    protection = Protection(**options)
+    protection = protection(**options)
     made = releases(protection, Guarantee(), facts)
     assert made.gaps == gaps
     ledger = Ledger.empty(N).after(made, ONES, ONES)
@@ -123,7 +124,7 @@ def test_one_unprotected_release_is_no_guarantee_and_is_named(
 
 
 def test_a_gap_is_never_closed_again() -> None:
-    open_made, closed = (releases(p, Guarantee(), FACTS) for p in (Protection(hidden_std=1.0), WHOLE))
+    open_made, closed = (releases(p, Guarantee(), FACTS) for p in (protection(hidden_std=1.0), WHOLE))
     ledger = Ledger.empty(N).after(open_made, ONES, ONES).after(closed, ONES, ONES)
     assert ledger.epsilon(closed, Guarantee())[0] == math.inf
     assert "first 7 rounds" in Ledger.empty(N).unprotected_before(7).gaps[0]
@@ -143,7 +144,7 @@ def test_saved_and_loaded_it_is_the_same() -> None:
 @pytest.mark.parametrize(
     ("protection", "facts"),
     [
-        (Protection(**BOUNDS), FACTS),
+        (protection(**BOUNDS), FACTS),
         (replace(WHOLE, unit="sample"), FACTS),
         (replace(SGD, hidden_std=0.0, noise_multiplier=0.0), V1),
     ],
@@ -169,7 +170,7 @@ def test_stated_noise_says_the_proportions() -> None:
 
 def test_calibration_needs_a_bound_on_everything() -> None:
     with pytest.raises(InputError, match=r"calibrate must find a bound .*, got W_k \(neither bound nor noise\)"):
-        calibrated(Protection(hidden_clip=1.0, jacobian_clip=1.0), Guarantee(max_epsilon=1.0), FACTS, ONES, ONES, 1)
+        calibrated(protection(hidden_clip=1.0, jacobian_clip=1.0), Guarantee(max_epsilon=1.0), FACTS, ONES, ONES, 1)
 
 
 def test_the_report_says_what_it_is_about() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from protections import protection
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.protection.clipping import clip_scale, clipped_rows
@@ -28,8 +29,8 @@ def test_what_is_not_finite_counts_for_nothing() -> None:
 
 def test_the_default_does_nothing() -> None:
     assert Protection().is_inert
-    assert not Protection(hidden_clip=5.0).is_inert
-    assert not Protection(step_clip=5.0).is_inert
+    assert not protection(hidden_clip=5.0).is_inert
+    assert not protection(step_clip=5.0).is_inert
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_the_default_does_nothing() -> None:
 )
 def test_protection_refuses(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Protection(**options)
+        protection(**options)
 
 
 @pytest.mark.parametrize(

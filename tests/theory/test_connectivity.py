@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.graphs.datasets.synthetic import sc
+from gfl_lightning.graphs.datasets.sc import SC
 from gfl_lightning.theory import connectivity as module
 from gfl_lightning.theory.connectivity import connectivity
 
@@ -38,7 +38,7 @@ def test_matches_the_pseudo_inverse(graph: ClientGraph) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_sparse_solver_matches_the_dense_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = sc(num_clients=400, degree=10, train_samples=1, val_samples=1, test_samples=0, graph_seed=seed)
+    graph = SC(num_clients=400, degree=10, train_samples=1, val_samples=1, test_samples=0, graph_seed=seed).graph
     dense = connectivity(graph).lambda_2
     monkeypatch.setattr(module, "DENSE_LIMIT", 10)
     assert connectivity(graph).lambda_2 == pytest.approx(dense, rel=1e-8)
@@ -72,5 +72,7 @@ def test_disconnected_is_said_clearly() -> None:
 
 @pytest.mark.parametrize(("degree", "printed"), [(25, 1.76e-3), (15, 4.17e-3), (10, 1.09e-2), (5, 7.52e-2)])
 def test_orders_of_magnitude_of_the_paper(degree: float, printed: float) -> None:
-    drawn = [connectivity(sc(num_clients=40, degree=degree, lam=2, mu=1, graph_seed=s)).lambda_max for s in range(20)]
+    drawn = [
+        connectivity(SC(num_clients=40, degree=degree, lam=2, mu=1, graph_seed=s).graph).lambda_max for s in range(20)
+    ]
     assert printed / 3 < np.median(drawn) < printed * 3

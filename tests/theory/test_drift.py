@@ -12,12 +12,15 @@ from oracle import Client, dense_powers, run_round
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.client_models import client_models
+from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.federated.local.problem import weighted_sum
-from gfl_lightning.federated.options import LocalTraining, Participation, Server
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.federated.server.momentum import Momentum
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.models.aggregators.appnp import APPNP
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
-from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.theory.drift import client_drift, dispersion
 from gfl_lightning.theory.gradient import gradient
 
@@ -26,7 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "primal": {"path": "primal"},
     "general": {"path": "general"},
     "v1": {"estimator": "v1"},
-    "partial": {"participation": Participation(train=0.5), "server": Server(weighting="samples")},
+    "partial": {"participation": Participation(train=0.5), "weighting": "samples"},
     "learnable": {"aggregator": LearnablePolynomial(0.2, 3)},
 }
 
@@ -34,7 +37,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def build(task: str, steps: int = 4, **options: Any) -> Federation:
     local = LocalTraining(0.3, steps, None if task == "dnc" else 2)
     return Federation(
-        random_clients(task), Encoder(6, 3, (5,)), **{"aggregator": APPNP(0.2, 4), "local": local, "seed": 5, **options}
+        random_clients(task), MLP((5,)), **{"aggregator": APPNP(0.2, 4), "local": local, "seed": 5, **options}
     )
 
 
@@ -95,8 +98,7 @@ def test_models_average_to_the_next_round(task: str, variant: str) -> None:
 
 def test_server_optimizer_does_not_enter() -> None:
     drift = [
-        client_drift(federation, federation.start())
-        for federation in (build("sc"), build("sc", server=Server(optimizer="momentum", lr=0.1)))
+        client_drift(federation, federation.start()) for federation in (build("sc"), build("sc", server=Momentum(0.1)))
     ]
     assert drift[0] == drift[1] > 0
 
@@ -109,7 +111,7 @@ def test_a_lone_training_client_does_not_drift() -> None:
 def test_one_update_drifts_by_the_spread_of_the_gradients() -> None:
     """I = 1, no graph: W_k − W̃ = −η (∇F_k − ∇F), so that the drift is η² times the variance of ∇F_k over clients."""
     graph = nodes(4, []).to(torch.float64)
-    federation = Federation(graph, Encoder(2, 2, (3,)), local=LocalTraining(0.05, 1))
+    federation = Federation(graph, MLP((3,)), local=LocalTraining(0.05, 1))
     state = federation.start()
     whole = gradient(federation, state.weights)
     models = client_models(federation, state)
@@ -125,7 +127,7 @@ def test_one_update_drifts_by_the_spread_of_the_gradients() -> None:
 def test_clients_whose_update_is_not_finite_are_left_out(path: str) -> None:
     graph = replace(nodes(6, []), x=torch.randn(6, 2, generator=torch.Generator().manual_seed(0)))
     graph.x[5] = 1e15
-    federation = Federation(graph, Encoder(2, 2, (64,)), local=LocalTraining(0.3, 5), path=path)  # type: ignore[arg-type]
+    federation = Federation(graph, MLP((64,)), local=LocalTraining(0.3, 5), path=path)  # type: ignore[arg-type]
     state = federation.start()
     models = client_models(federation, state)
     assert models.clients.tolist() == [0, 1, 2, 3, 4]

@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.options import LocalTraining
+from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.models.aggregators.appnp import APPNP
-from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
-from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.aggregators.sgc import SGC
+from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.theory.gradient import gradient, gradient_norm_squared, objective
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -25,13 +26,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sgc": {"aggregator": SGC(3)},
     "identity": {"aggregator": Identity()},
     "learnable": {"aggregator": LearnablePolynomial(0.2, 3)},
-    "deep": {"encoder": Encoder(6, 3, (5, 4), "tanh", True)},
+    "deep": {"encoder": MLP((5, 4), "tanh", True)},
 }
 TASKS = ("dnc", "snc", "sc")
 
 
 def build(task: str, **options: Any) -> Federation:
-    defaults = {"encoder": Encoder(6, 3, (5,)), "aggregator": APPNP(0.2, 4), "seed": 3}
+    defaults = {"encoder": MLP((5,)), "aggregator": APPNP(0.2, 4), "seed": 3}
     return Federation(random_clients(task), **{**defaults, **options})
 
 
@@ -94,7 +95,7 @@ def test_a_round_of_one_full_update_is_a_gradient_step(task: str, variant: str) 
 
 def test_works_where_gradients_are_switched_off_and_in_single_precision() -> None:
     double = build("sc")
-    single = Federation(random_clients("sc", dtype=torch.float32), Encoder(6, 3, (5,)), APPNP(0.2, 4))
+    single = Federation(random_clients("sc", dtype=torch.float32), MLP((5,)), APPNP(0.2, 4))
     weights = double.start().weights
     with torch.no_grad():
         found = gradient_norm_squared(single, {name: weight.float() for name, weight in weights.items()})
@@ -105,7 +106,7 @@ def test_sparse_features_are_differentiated_too() -> None:
     graph = random_clients("dnc", d=60)
     mask = torch.rand(graph.x.shape, generator=torch.Generator().manual_seed(1)) < 0.05
     object.__setattr__(graph, "x", torch.where(mask, graph.x, 0))
-    federation = Federation(graph, Encoder(60, 3, (5,)), APPNP(0.2, 4))
+    federation = Federation(graph, MLP((5,)), APPNP(0.2, 4))
     weights = federation.start().weights
     leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
     expected = torch.autograd.grad(dense_loss(federation, leaves), list(leaves.values()))

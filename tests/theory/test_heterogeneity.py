@@ -9,9 +9,9 @@ import torch
 from graph_builders import random_clients
 
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.graphs.datasets.synthetic import sc
+from gfl_lightning.graphs.datasets.sc import SC
 from gfl_lightning.models.aggregators.appnp import APPNP
-from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.theory.connectivity import connectivity
 from gfl_lightning.theory.gradient import gradient
 from gfl_lightning.theory.heterogeneity import batch_variance, client_gradients, kappa_squared, sample_gradients
@@ -19,7 +19,7 @@ from gfl_lightning.theory.heterogeneity import batch_variance, client_gradients,
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    return Federation(random_clients("sc"), Encoder(6, 3, (5,)), APPNP(0.2, 4), seed=1)
+    return Federation(random_clients("sc"), MLP((5,)), APPNP(0.2, 4), seed=1)
 
 
 def test_clients_average_to_the_gradient_of_the_objective(federation: Federation) -> None:
@@ -41,7 +41,7 @@ def test_kappa_is_a_sum_over_edges(federation: Federation) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_spread_is_below_kappa_times_lambda_max(seed: int) -> None:
-    graph = sc(num_clients=20, num_features=8, train_samples=3, test_samples=0, graph_seed=seed)
+    graph = SC(num_clients=20, num_features=8, train_samples=3, test_samples=0, graph_seed=seed).graph
     federation = Federation(graph, seed=seed)
     gradients = client_gradients(*sample_gradients(federation, federation.start().weights)).double()
     spread = float((gradients - gradients.mean(0)).square().sum(1).mean())

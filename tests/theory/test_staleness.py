@@ -14,19 +14,21 @@ from torch.nn import functional as F
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.client_models import client_models
-from gfl_lightning.federated.options import LocalTraining, Participation
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.participation import Participation
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.models.aggregators.appnp import APPNP
 from gfl_lightning.models.aggregators.identity import Identity
-from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.theory.staleness import staleness
 
 
 def build(task: str, steps: int = 3, **options: Any) -> Federation:
     local = LocalTraining(0.3, steps, None if task == "dnc" else 2)
     return Federation(
-        random_clients(task), Encoder(6, 3, (5,)), **{"aggregator": APPNP(0.2, 4), "local": local, "seed": 5, **options}
+        random_clients(task), MLP((5,)), **{"aggregator": APPNP(0.2, 4), "local": local, "seed": 5, **options}
     )
 
 

@@ -11,7 +11,12 @@ from gfl_lightning.checks import require_count
 
 
 class Architecture(ABC):
-    """What a centralised network is, before there are data. A subclass is a frozen dataclass of its options."""
+    """What a centralised network is, before there are data. A subclass is a frozen dataclass of its options.
+
+    >>> from gfl_lightning.baselines.networks.gcn import GCN
+    >>> isinstance(GCN(hidden=16), Architecture)
+    True
+    """
 
     @abstractmethod
     def build(self, num_features: int, num_classes: int, generator: torch.Generator) -> GraphNet:

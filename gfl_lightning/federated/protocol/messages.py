@@ -17,7 +17,11 @@ from gfl_lightning.models.encoders.encoder import Weights
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A record of tensors; ``nbytes`` is what its numbers take on a wire, without framing."""
+    """A record of tensors; ``nbytes`` is what its numbers take on a wire, without framing.
+
+    >>> RepresentationUpload(client=3, h=torch.zeros(7)).nbytes
+    28
+    """
 
     @property
     def nbytes(self) -> int:

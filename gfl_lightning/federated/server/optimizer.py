@@ -16,6 +16,15 @@ class ServerOptimizer(ABC):
 
     A subclass is a frozen dataclass of its options with one method. Its memory is data that it is given and hands back,
     so that a round stays a function and a checkpoint holds everything.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class HalfWay(ServerOptimizer):
+    ...     def step(self, weights, average, state):
+    ...         delta = difference(weights, average)
+    ...         return {name: weight + delta[name] / 2 for name, weight in weights.items()}, state
+    >>> HalfWay().step({"W": torch.zeros(1)}, {"W": torch.ones(1)}, {})[0]["W"].tolist()
+    [0.5]
     """
 
     @abstractmethod

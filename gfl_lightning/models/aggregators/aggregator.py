@@ -15,6 +15,18 @@ class Aggregator(ABC):
 
     A subclass is a frozen dataclass of its options that says what its coefficients are; propagation, the round, the
     protocols and the account of privacy follow from them.
+
+    >>> import torch
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Neighbours(Aggregator):
+    ...     own: float = 0.5
+    ...
+    ...     @property
+    ...     def gamma(self) -> Tensor:
+    ...         return torch.tensor([self.own, 1 - self.own], dtype=torch.float64)
+    >>> Neighbours(own=0.25).isolates
+    False
     """
 
     learnable: ClassVar[bool] = False

@@ -24,6 +24,16 @@ class Encoder(ABC):
     A subclass is a frozen dataclass of its options. It says which weights there are and what it makes of a sample; the
     general path then trains it, exactly, with every aggregator and protection. An encoder whose Jacobian has the
     structure of the paper's says so by :meth:`structure`, and the fast paths and the Gram protocol carry it.
+
+    >>> @dataclass(frozen=True)
+    ... class Linear(Encoder):
+    ...     def shapes(self, num_features: int, num_classes: int) -> Shapes:
+    ...         return {"W": (num_classes, num_features)}
+    ...
+    ...     def __call__(self, weights: Weights, x: Tensor) -> Tensor:
+    ...         return x @ weights["W"].T
+    >>> SizedEncoder(Linear(), 100, 2).num_weights
+    200
     """
 
     @abstractmethod
@@ -58,6 +68,11 @@ class Encoder(ABC):
 @dataclass(frozen=True)
 class SizedEncoder:
     """An encoder on data of d features and c classes.
+
+    >>> from gfl_lightning.models.encoders.mlp import MLP
+    >>> encoder = SizedEncoder(MLP((16,)), num_features=4, num_classes=3)
+    >>> encoder(encoder.initial_weights(torch.Generator().manual_seed(0)), torch.ones(5, 4)).shape
+    torch.Size([5, 3])
 
     Args:
         encoder: Ψ_h.

@@ -16,6 +16,9 @@ from gfl_lightning.checks import InputError, require
 class Cost:
     """What one release costs each client ``[N]``, in the two currencies of the account.
 
+    >>> Cost.nothing(2).pure.tolist()
+    [0.0, 0.0]
+
     Args:
         mu_squared: (Δ/σ)² of a Gaussian release; these add up, exactly. ∞ where nothing is promised.
         pure: ε of a release that is ε-private with δ = 0; these add up too (basic composition).
@@ -41,6 +44,20 @@ class Mechanism(ABC):
 
     A subclass is a frozen dataclass of its options, ``clip`` among them. It says how the noise is drawn and what a
     release costs; a mechanism that cannot promise anything leaves :meth:`cost` as it is, and the account says ε = ∞.
+
+    >>> @dataclass(frozen=True)
+    ... class Uniform(Mechanism):
+    ...     width: float = 1.0
+    ...     clip: float = math.inf
+    ...
+    ...     @property
+    ...     def is_noisy(self) -> bool:
+    ...         return self.width > 0
+    ...
+    ...     def draw(self, shape, generator, dtype):
+    ...         return self.width * (torch.rand(shape, generator=generator, dtype=dtype) - 0.5)
+    >>> Uniform(clip=1.0).cost(torch.tensor([2.0]), entries=7).mu_squared.tolist()
+    [inf]
     """
 
     clip: float

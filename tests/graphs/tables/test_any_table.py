@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.federated.federation import DivergedError, Federation
-from gfl_lightning.federated.options import LocalTraining
+from gfl_lightning.engine.engine import DivergedError
+from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.graphs.tables.network import read_network
 from gfl_lightning.graphs.tables.settings import Settings
-from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.models.encoders.mlp import MLP
 
 CLIENTS = st.sampled_from(["a", "b", "c", "007", "NA", "ä,ö", 'with "quotes"', "two\nlines"])
 NUMBERS = st.one_of(st.floats(width=32).map(str), st.integers(-(10**40), 10**40).map(str), st.just(""))
@@ -86,7 +87,7 @@ def _trains(samples: str, edges: str, chosen: Settings) -> None:
         assert message.endswith(".") or "\n  " in message
         return
     event("trained")
-    federation = Federation(graph, Encoder(graph.num_features, graph.num_classes, (3,)), local=LocalTraining(0.1, 2))
+    federation = Federation(graph, MLP((3,)), local=LocalTraining(0.1, 2))
     try:
         _, report = federation.round(federation.start())
     except DivergedError:

@@ -1,0 +1,75 @@
+"""Configurations laid over each other may add to what protects a federation and restate it, but not lose it.
+
+A list in YAML replaces the list before it: ``--config private.yaml --config other.yaml`` would train without the DP of
+the first file if the second one has callbacks of its own. The command line is therefore read again up to each option
+that can replace the callbacks, by the parser that reads the whole of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pydoc import locate
+from typing import Any, get_type_hints
+
+from gfl_lightning.checks import require
+from gfl_lightning.lit.protecting import ProtectingCallback
+from gfl_lightning.parts import describe
+
+REPLACING = ("--config", "--trainer.callbacks")
+
+
+def refuse_lost_protection(read: Callable[[Sequence[str]], Any], args: Sequence[str], callbacks: Any) -> None:
+    """Refuse a command line on which an option drops what a protecting callback before it states.
+
+    Args:
+        read: the callbacks of a configuration that a command line describes.
+        args: the command line.
+        callbacks: those of the whole of it.
+    """
+    kept = statements(callbacks)
+    for end in (place for place, argument in enumerate(args) if _replaces(argument)):
+        lost = statements(read(args[:end])) - kept if any(map(_replaces, args[:end])) else set()
+        require(
+            not lost,
+            "trainer.callbacks",
+            f"keep {', '.join(sorted(lost))}: append to the list with trainer.callbacks+ instead of replacing it, or "
+            "state protection with the model (model.protection)",
+            " ".join(args[end : end + 1 if "=" in args[end] else end + 2]),
+        )
+
+
+def statements(callbacks: Any) -> set[str]:
+    """What the protecting ones among the callbacks of a configuration state: their classes, and options set.
+
+    >>> noise = {"class_path": "callbacks.DPSGD", "init_args": {"clip": 2.0, "noise_multiplier": 0.0}}
+    >>> sorted(statements([noise, {"class_path": "pytorch_lightning.callbacks.Timer"}]))
+    ['DPSGD', 'DPSGD.clip']
+    """
+    listed = callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
+    found: set[str] = set()
+    for callback in listed:
+        kind: Any = locate(callback["class_path"])
+        kind = kind if isinstance(kind, type) else get_type_hints(kind).get("return")
+        if isinstance(kind, type) and issubclass(kind, ProtectingCallback):
+            defaults = {name: describe(one.default) for name, one in _options(kind).items()}
+            options = dict(callback.get("init_args") or {})
+            stated = {name for name, value in options.items() if _plain(value) != defaults.get(name)}
+            kinds = [one.__name__ for one in kind.__mro__ if issubclass(one, ProtectingCallback)][:-1]
+            found |= {*kinds, *(f"{one}.{name}" for one in kinds for name in stated)}
+    return found
+
+
+def _replaces(argument: str) -> bool:
+    """Whether an argument, possibly abbreviated, can replace the callbacks that were named before it."""
+    name = argument.split("=")[0]
+    return argument.startswith("-c") or (name.startswith("--") and any(one.startswith(name) for one in REPLACING))
+
+
+def _options(kind: type) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(kind).parameters
+    return {name: one for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
+
+
+def _plain(value: Any) -> Any:
+    return value.as_dict() if hasattr(value, "as_dict") else value

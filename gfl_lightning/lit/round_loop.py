@@ -1,0 +1,169 @@
+"""The fit loop of communication rounds: all use of Lightning's protected loops.
+
+A fit is one epoch whose batches are rounds. `global_step` counts rounds; `max_steps`, `max_time`, `limit_train_batches`
+and `fast_dev_run` limit them; a scheduler of either interval steps once a round; a validation event (the hooks that
+`ModelCheckpoint` and `EarlyStopping` act on) comes every `val_check_interval` rounds, after the last one, and reuses
+the metrics that the round computed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.loops.fit_loop import _FitLoop
+from pytorch_lightning.trainer import call
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+from gfl_lightning.lit.round_module import RoundModule
+
+
+class RoundLoop(_FitLoop):
+    """Runs rounds until a limit is reached; one iteration is one round."""
+
+    trainer: Any  # Lightning sets some of its attributes late, unseen by type checkers
+
+    @property
+    def done(self) -> bool:
+        """Whether a limit on rounds is reached, the module allows no more, or a callback asked to stop and may."""
+        module = self.trainer.lightning_module
+        if self.epoch_loop.global_step >= self.max_batches or not module.may_go_on:
+            return True
+        return bool(self.trainer.should_stop and self._can_stop_early)
+
+    @property
+    def skip(self) -> bool:
+        """Whether there is nothing to run at all."""
+        return self.epoch_loop.global_step >= self.max_batches
+
+    def setup_data(self) -> None:
+        """Count the rounds: the data are the module's, and a loader would only deliver round numbers."""
+        steps = math.inf if self.max_steps == -1 else self.max_steps
+        limit = self.trainer.limit_train_batches
+        self.max_batches = (
+            min(steps, limit) if isinstance(limit, int) else steps if limit == 1.0 else int(steps * limit)
+        )
+
+    def run(self) -> None:
+        """Rounds, between the hooks of one training epoch."""
+        trainer = self.trainer
+        self.setup_data()
+        if self.skip:
+            return
+        torch.set_grad_enabled(True)
+        self._continue_after_restart()
+        trainer.validating = True
+        self.epoch_loop.val_loop.setup_data()
+        trainer.training = True
+        self.on_run_start()
+        self._hook("on_train_epoch_start")
+        while not self.done:
+            self.advance()
+            if trainer.received_sigterm:
+                raise SIGTERMException
+        trainer._logger_connector.epoch_end_reached()
+        self._hook("on_train_epoch_end")
+        trainer._logger_connector.on_epoch_end()
+        trainer._logger_connector.update_train_epoch_metrics()
+        self._restarting = False
+        self.on_run_end()
+
+    def advance(self) -> None:
+        """One round with its hooks, its metrics, and a validation event if one is due."""
+        trainer, progress, connector = self.trainer, self.epoch_loop.batch_progress, self.trainer._logger_connector
+        module = trainer.lightning_module
+        assert isinstance(module, RoundModule)
+        number = progress.current.ready
+        progress.is_last_batch = number + 1 >= self.max_batches
+        progress.increment_ready()
+        connector.on_batch_start(number)
+        self.epoch_loop._results.batch_size = 1
+        self._hook("on_train_batch_start", number, number)
+        progress.increment_started()
+        output = module.training_step(number, number)
+        self._count_step()
+        progress.increment_processed()
+        self._publish(module.round_metrics)
+        self._hook("on_train_batch_end", output, number, number)
+        connector.on_batch_end()
+        progress.increment_completed()
+        if connector.should_update_logs or trainer.fast_dev_run:
+            logged_by_others = connector.metrics["log"] if self.epoch_loop._results else {}
+            self._log({**logged_by_others, **module.round_metrics})
+        self.epoch_loop._batches_that_stepped += 1
+        if self._validation_is_due():
+            self._validate(module)
+
+    def _count_step(self) -> None:
+        """Move `global_step` and the schedulers by one round; the optimizer only carries the clients' rate."""
+        step = self.epoch_loop.automatic_optimization.optim_progress.optimizer.step
+        step.increment_ready()
+        step.increment_completed()
+        if self.trainer.lr_scheduler_configs:
+            self.trainer.optimizers[0].step()
+            for interval in ("step", "epoch"):
+                self.epoch_loop.update_lr_schedulers(interval, update_plateau_schedulers=False)
+
+    def _validation_is_due(self) -> bool:
+        every = self.trainer.val_check_interval
+        if self.trainer.limit_val_batches == 0:
+            return False
+        return self.done or self.epoch_loop.global_step % (every if isinstance(every, int) else 1) == 0
+
+    def _validate(self, module: RoundModule) -> None:
+        """A validation event: its hooks, around metrics of the module's current weights."""
+        trainer = self.trainer
+        trainer.validating = True
+        connector = trainer._logger_connector
+        first_iteration, connector._first_loop_iter = connector._first_loop_iter, None
+        self._validation_hook("on_validation_start")
+        self._validation_hook("on_validation_epoch_start")
+        self._publish(module.validation_metrics())
+        self._validation_hook("on_validation_epoch_end")
+        self._validation_hook("on_validation_end")
+        if self.epoch_loop.val_loop._results:
+            self._log(connector.update_eval_epoch_metrics())
+            self.epoch_loop.val_loop._results.reset()
+        connector._first_loop_iter = first_iteration
+        trainer.training = True
+        for interval in ("step", "epoch"):
+            self.epoch_loop.update_lr_schedulers(interval, update_plateau_schedulers=True)
+
+    def _publish(self, metrics: dict[str, float]) -> None:
+        """Make metrics known to callbacks that monitor them and to progress bars."""
+        connector = self.trainer._logger_connector
+        values = torch.tensor(list(metrics.values()), dtype=torch.float64)
+        connector._callback_metrics.update(zip(metrics, values.unbind(), strict=True))
+        if "val_loss" in metrics:
+            connector._progress_bar_metrics["val_loss"] = metrics["val_loss"]
+
+    def _log(self, metrics: dict[str, Any]) -> None:
+        """Hand all metrics of a round to each logger in one call, without forcing it to write."""
+        scalars = {name: float(value) for name, value in metrics.items()}
+        self.trainer._logger_connector._logged_metrics.update(scalars)
+        for logger in self.trainer.loggers:
+            logger.log_metrics(scalars, step=self.epoch_loop._batches_that_stepped)
+
+    def _hook(self, name: str, *arguments: Any) -> None:
+        call._call_callback_hooks(self.trainer, name, *arguments)
+        call._call_lightning_module_hook(self.trainer, name, *arguments)
+
+    def _validation_hook(self, name: str) -> None:
+        """A validation hook for everyone but progress bars, which show rounds and would draw a bar for each event."""
+        module = self.trainer.lightning_module
+        outer, module._current_fx_name = module._current_fx_name, name
+        for callback in self.trainer.callbacks:
+            if not isinstance(callback, ProgressBar):
+                getattr(callback, name)(self.trainer, module)
+        module._current_fx_name = outer
+        call._call_lightning_module_hook(self.trainer, name)
+
+    def _continue_after_restart(self) -> None:
+        """Set all counters of rounds to the one that a checkpoint vouches for."""
+        rounds = self.epoch_loop.global_step
+        progress = self.epoch_loop.batch_progress
+        for count in (progress.current, progress.total):
+            vars(count).update(ready=rounds, started=rounds, processed=rounds, completed=rounds)
+        self.epoch_loop._batches_that_stepped = rounds
