@@ -17,7 +17,7 @@ $(READY): pyproject.toml .ci/constraints.txt
 	@touch $@
 
 fit: $(READY)  ## run the main job on embedded data
-	$(PYTHON) -m gfl_lightning fit --config configs/dnc_synthetic.yaml
+	$(PYTHON) -m gfl_lightning fit --config configs/paper/dnc_synthetic.yaml
 
 test: $(READY)  ## run the whole test suite
 	$(PYTHON) -m pytest
