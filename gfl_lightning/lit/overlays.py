@@ -16,6 +16,7 @@ from gfl_lightning.checks import require
 from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.parts import describe
 
+NAMING = ("-c", "--c", "--t")  # how options begin that can name callbacks: configurations and the trainer's
 REPLACING = ("--config", "--trainer.callbacks")
 
 
@@ -29,7 +30,8 @@ def refuse_lost_protection(read: Callable[[Sequence[str]], Any], args: Sequence[
     """
     kept = statements(callbacks)
     for end in (place for place, argument in enumerate(args) if _replaces(argument)):
-        lost = statements(read(args[:end])) - kept if any(map(_replaces, args[:end])) else set()
+        before = args[:end]
+        lost = statements(read(before)) - kept if any(one.startswith(NAMING) for one in before) else set()
         require(
             not lost,
             "trainer.callbacks",

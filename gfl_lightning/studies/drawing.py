@@ -17,7 +17,6 @@ from gfl_lightning.studies.outcome import Outcome
 from gfl_lightning.studies.statistics import band
 from gfl_lightning.whole_files import whole_file
 
-SVG = {"svg.hashsalt": "gfl_lightning"}
 MARKS = ("o", "s", "^", "D", "v")
 SMALL: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "ha": "center", "color": GREY}
 
@@ -31,10 +30,9 @@ class Picture(NamedTuple):
 
 
 def save(picture: Picture, folder: Path) -> None:
-    """Write ``name.png`` and ``name.svg``; the same figure gives the same bytes."""
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-        with rc_context(STYLE | SVG), whole_file(folder / f"{picture.name}.{kind}") as scratch:
-            picture.figure.savefig(scratch, format=kind, metadata=metadata)
+    """Write ``name.png``; the same figure gives the same bytes."""
+    with rc_context(STYLE), whole_file(folder / f"{picture.name}.png") as scratch:
+        picture.figure.savefig(scratch, format="png", metadata={"Software": None})
 
 
 def loss_band(axes: Axes, outcome: Outcome, row: Row, name: str, colour: str, label: str) -> None:

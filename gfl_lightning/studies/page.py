@@ -112,6 +112,6 @@ def _disagreements(outcome: Outcome) -> str:
 
 def _pictures(study: str, figures: dict[str, list[tuple[str, str]]]) -> list[str]:
     return [
-        f"![{caption}]({IMAGES}/{name}.png)\n\n{caption} ([SVG]({IMAGES}/{name}.svg))"
+        f"![{caption}]({IMAGES}/{name}.png)\n\n{caption}"
         for name, caption in figures.get(study, [])
     ]

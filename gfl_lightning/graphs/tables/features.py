@@ -13,7 +13,8 @@ from gfl_lightning.graphs.tables.problems import Problems, shown
 from gfl_lightning.graphs.tables.reading import Table
 from gfl_lightning.graphs.tables.settings import Settings
 
-LARGEST = 1e30
+LARGEST = 1e25
+"""Size of a number that still fits 32 bits when it is divided by the smallest deviation, 1e-12."""
 
 
 @dataclass(frozen=True, eq=False)

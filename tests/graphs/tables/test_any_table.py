@@ -1,9 +1,14 @@
-"""Whatever tables come: they train for a round, or there is a clear message."""
+"""Whatever tables come: they train for a round, or there is a clear message.
+
+Two steps at rate 0.1 cannot overflow on features of moderate size, so there the loss must be a number. Larger ones,
+which tables without scaling or with outliers have, may diverge: then the weights stay finite, or training is refused.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import tempfile
 import warnings
 from pathlib import Path
@@ -19,6 +24,7 @@ from gfl_lightning.graphs.tables.network import read_network
 from gfl_lightning.graphs.tables.settings import Settings
 from gfl_lightning.models.encoders.mlp import MLP
 
+MODERATE = 1e3
 CLIENTS = st.sampled_from(["a", "b", "c", "007", "NA", "ä,ö", 'with "quotes"', "two\nlines"])
 NUMBERS = st.one_of(st.floats(width=32).map(str), st.integers(-(10**40), 10**40).map(str), st.just(""))
 WORDS = st.one_of(
@@ -88,12 +94,16 @@ def _trains(samples: str, edges: str, chosen: Settings) -> None:
         return
     event("trained")
     federation = Federation(graph, MLP((3,)), local=LocalTraining(0.1, 2))
+    moderate = float(graph.x.abs().max()) <= MODERATE
     try:
-        _, report = federation.round(federation.start())
-    except DivergedError:
-        assert chosen.scaling == "none"
+        state, report = federation.round(federation.start())
+    except DivergedError as diverged:
+        event("diverged")
+        assert not moderate
+        assert str(diverged).startswith("lr must be small enough")  # noqa: PT017  # either outcome is right
         return
-    assert report.metrics["train"].loss >= 0
+    assert all(bool(weight.isfinite().all()) for weight in state.weights.values())
+    assert not moderate or 0 <= report.metrics["train"].loss < math.inf
 
 
 @st.composite

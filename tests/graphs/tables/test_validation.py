@@ -90,7 +90,7 @@ MISTAKES = [
         SAMPLES + "a,4,inf,x,yes,test\n",
         EDGES,
         {},
-        "samples.csv line 7, column 'age': a number must be finite and at most 1e+30 in size, got inf",
+        "samples.csv line 7, column 'age': a number must be finite and at most 1e+25 in size, got inf",
     ),
     (
         SAMPLES,
