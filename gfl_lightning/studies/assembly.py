@@ -21,7 +21,7 @@ from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.studies.cell import Cell
 
-KINDS = {kind.__name__: kind for kind in (DNC, SNC, SC, SubCora, Planetoid, GFL, Central, LocalMLPs)}
+KNOWN = (DNC, SNC, SC, SubCora, Planetoid, GFL, Central, LocalMLPs)  # imported so that short names find them
 
 
 def graph_of(cell: Cell) -> ClientGraph:

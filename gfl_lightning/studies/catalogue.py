@@ -1,11 +1,13 @@
-"""What each study runs: the paper's set-ups and ours, as rows of cells."""
+"""What each study runs: the configurations of the paper's experiments, changed where a row differs from its file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from gfl_lightning.studies.cell import DataSet, Method, Option, Row
+from gfl_lightning.studies.cell import Row
+from gfl_lightning.studies.experiment import Experiment
 from gfl_lightning.studies.published import CONNECTIVITY_DEGREES, DNC, NOISE_LEVELS, SC, SNC, SUBCORA
 
 LOCAL_STEPS = (1, 10, 20, 50)
@@ -17,53 +19,37 @@ PROBES = 5
 EPSILONS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
 STALENESS_STEPS = (1, 2, 5, 10, 20, 50, 100)
 
-DNC_DATA, SUBCORA_DATA, SNC_DATA, SC_DATA = DataSet("dnc"), DataSet("subcora"), DataSet("snc"), DataSet("sc")
-CORA_DATA = DataSet("cora")
+CONFIGURATIONS = {DNC: "dnc_synthetic", SUBCORA: "dnc_subcora", SNC: "snc_synthetic", SC: "sc_synthetic"}
+NETWORKS = {"APPNP": "appnp", "GCN": "gcn", "GAT": "gat", "GraphSAGE": "sage"}
+GAUSSIAN = "gfl_lightning.privacy.mechanisms.gaussian_noise.Gaussian"
 
 
 def summary(repetitions: int) -> list[Row]:
-    """GFL-APPNP and V1 on the four data sets."""
-    return [
-        *_federated(DNC, DNC_DATA, Method("gfl", 3000, 0.5), repetitions),
-        *_federated(SUBCORA, SUBCORA_DATA, Method("gfl", 4000, 0.02), repetitions),
-        *_federated(SNC, SNC_DATA, Method("gfl", 5000, 0.2), repetitions, v1_updates=8000, v1_lr=0.6),
-        *_federated(SC, SC_DATA, Method("gfl", 2000, 0.2, batch_size=5), repetitions),
-    ]
+    """GFL-APPNP for each I, and V1 with I = 10, on the four data sets."""
+    rows = []
+    for column, name in CONFIGURATIONS.items():
+        ours, v1 = paper(name), paper(f"{name}_v1")
+        rows += [Row(f"GFL-APPNP I={n}", column, ours.with_steps(n), repetitions) for n in LOCAL_STEPS]
+        rows.append(Row("GFL-APPNP-V1 I=10", column, v1, repetitions))
+    return rows
 
 
 def dnc(repetitions: int) -> list[Row]:
     """Deterministic node classification: ours and the centralised networks, and ours over several graphs."""
-    rows = _of(summary(repetitions), DNC, SUBCORA)
-    networks: dict[str, tuple[Method, Method]] = {
-        "APPNP": (Method("central", 3000, 0.5), Method("central", 4000, 0.02)),
-        "GCN": (
-            Method("central", 4000, 0.1, architecture="gcn"),
-            Method("central", 4000, 0.01, architecture="gcn"),
-        ),
-        "GAT": (
-            Method("central", 4000, 0.02, architecture="gat"),
-            Method("central", 4000, 0.01, architecture="gat"),
-        ),
-        "GraphSAGE": (
-            Method("central", 5000, 0.02, architecture="sage"),
-            Method("central", 4000, 0.01, architecture="sage"),
-        ),
-    }
-    for label, (synthetic, real) in networks.items():
-        rows.append(Row(label, DNC, DNC_DATA, synthetic, repetitions))
-        rows.append(Row(label, SUBCORA, SUBCORA_DATA, real, repetitions))
-    return rows + graphs(min(repetitions, REPETITIONS_PER_GRAPH))
+    networks = [
+        Row(label, column, paper(f"{CONFIGURATIONS[column]}_{name}"), repetitions)
+        for label, name in NETWORKS.items()
+        for column in (DNC, SUBCORA)
+    ]
+    return _of(summary(repetitions), DNC, SUBCORA) + networks + graphs(min(repetitions, REPETITIONS_PER_GRAPH))
 
 
 def graphs(repetitions: int) -> list[Row]:
     """I = 10 and V1 on several draws of the DNC graph."""
     return [
-        Row(label, f"graph {seed}", DataSet("dnc", (("graph_seed", seed),)), method, repetitions)
+        Row(label, f"graph {seed}", paper(name).changed(data={"graph_seed": seed}), repetitions)
         for seed in GRAPH_SEEDS
-        for label, method in (
-            ("GFL-APPNP I=10", Method("gfl", 3000, 0.5, 10)),
-            ("GFL-APPNP-V1 I=10", Method("gfl", 3000, 0.5, 10, estimator="v1")),
-        )
+        for label, name in (("GFL-APPNP I=10", "dnc_synthetic"), ("GFL-APPNP-V1 I=10", "dnc_synthetic_v1"))
     ]
 
 
@@ -74,11 +60,11 @@ def snc(repetitions: int) -> list[Row]:
 
 def sc(repetitions: int) -> list[Row]:
     """Supervised classification: ours, FedMLP and MLPs."""
-    fedmlp = Method("gfl", 2000, 0.1, batch_size=5, aggregator="identity")
+    fedmlp = paper("sc_fedmlp")
     return [
         *_of(summary(repetitions), SC),
-        *(Row(f"FedMLP I={n}", SC, SC_DATA, replace(fedmlp, steps=n), repetitions) for n in LOCAL_STEPS[1:]),
-        Row("MLPs", SC, SC_DATA, Method("mlps", 200, 0.1, batch_size=5), repetitions),
+        *(Row(f"FedMLP I={n}", SC, fedmlp.with_steps(n), repetitions) for n in LOCAL_STEPS[1:]),
+        Row("MLPs", SC, paper("sc_mlps"), repetitions),
     ]
 
 
@@ -95,9 +81,9 @@ def curves(repetitions: int) -> list[Row]:
 
 def connectivity(repetitions: int) -> list[Row]:
     """Accuracy against λ_max(B_N L†) on four SC graphs, all from the same weights (figure 2a)."""
-    method = Method("gfl", 1500, 0.5, 10, batch_size=5, same_start=True)
+    base = paper("sc_connectivity")
     return [
-        Row("GFL-APPNP I=10", f"degree {degree}", _connectivity_data(degree), method, repetitions)
+        Row("GFL-APPNP I=10", f"degree {degree}", base.changed(data={"degree": degree}), repetitions)
         for degree in CONNECTIVITY_DEGREES
     ]
 
@@ -105,33 +91,39 @@ def connectivity(repetitions: int) -> list[Row]:
 def dp(repetitions: int) -> list[Row]:
     """Gaussian noise on what clients upload, on subCora: on ĥ (hn), or on ĥ and ∇ĥ (hn_gn)."""
     rows = []
-    for kind, on_jacobian in (("hn", False), ("hn_gn", True)):
+    for kind, levels in (("hn", NOISE_LEVELS), ("hn_gn", NOISE_LEVELS[1:])):
+        base = Experiment.read(f"private/dp_subcora_{kind}")
+        noisy = base.model_options["protection"]
         for steps in (10, 20):
-            for level in NOISE_LEVELS[1:] if on_jacobian else NOISE_LEVELS:
-                noise = {"hidden_std": level, "jacobian_std": level if on_jacobian else 0.0}
-                method = Method("gfl", 4000, 0.01, steps, **noise)  # type: ignore[arg-type]  # both are numbers
-                rows.append(Row(f"I={steps} {kind}", f"SD {level:g}", SUBCORA_DATA, method, repetitions))
+            for level in levels:
+                protection = {upload: {"init_args": {"std": level}} for upload in noisy}
+                experiment = base.with_steps(steps).changed(model={"protection": protection})
+                rows.append(Row(f"I={steps} {kind}", f"SD {level:g}", experiment, repetitions))
     return rows
 
 
 def cora(repetitions: int) -> list[Row]:
     """All of Cora, 2708 clients on the public split, against centralised networks."""
-    seeds = min(repetitions, OURS_REPETITIONS)
-    methods = {
-        "GFL-APPNP I=10": Method("gfl", 1000, 0.5, 10),
-        "GFL-APPNP I=50": Method("gfl", 1000, 0.5, 50),
-        "GFL-APPNP-V1 I=10": Method("gfl", 1000, 0.5, 10, estimator="v1"),
-        "APPNP": Method("central", 1000, 0.5),
-        "GCN": Method("central", 1000, 0.5, architecture="gcn"),
+    ours, seeds = paper("dnc_cora"), min(repetitions, OURS_REPETITIONS)
+
+    def network(name: str) -> Experiment:
+        return paper(f"dnc_subcora_{name}").on(ours).changed(ours.updates, {"lr": ours.lr})
+
+    experiments = {
+        "GFL-APPNP I=10": ours,
+        "GFL-APPNP I=50": ours.with_steps(50),
+        "GFL-APPNP-V1 I=10": ours.changed(model={"estimator": "v1", "protocol": "jacobian"}),
+        "APPNP": network("appnp"),
+        "GCN": network("gcn"),
     }
-    return [Row(label, "Cora", CORA_DATA, method, seeds) for label, method in methods.items()]
+    return [Row(label, "Cora", experiment, seeds) for label, experiment in experiments.items()]
 
 
 def staleness(repetitions: int) -> list[Row]:
     """What stale representations cost: three estimators against I on synthetic DNC."""
-    few = min(repetitions, THEORY_REPETITIONS)
+    base, few = paper("dnc_synthetic"), min(repetitions, THEORY_REPETITIONS)
     return [
-        Row(estimator, f"I={n}", DNC_DATA, Method("gfl", 3000, 0.5, n, estimator=estimator, probes=PROBES), few)
+        Row(estimator, f"I={n}", base.with_steps(n).changed(model={"estimator": estimator}), few, PROBES)
         for estimator in ("compensated", "v1", "exact")
         for n in STALENESS_STEPS
     ]
@@ -139,34 +131,37 @@ def staleness(repetitions: int) -> list[Row]:
 
 def theory(repetitions: int) -> list[Row]:
     """The convergence bound's left side and its terms, against I, N and λ_max; T is the course of each run."""
-    few = min(repetitions, THEORY_REPETITIONS)
-    base = Method("gfl", 1000, 0.1, 10, batch_size=5, probes=PROBES)
+    few, data = min(repetitions, THEORY_REPETITIONS), paper("sc_connectivity").changed(data={"degree": 10})
+    base = paper("sc_synthetic").on(data).changed(100, {"local": {"lr": 0.1}})
 
-    def row(sweep: str, value: int, data: DataSet, method: Method) -> Row:
-        return Row(sweep, f"{value}", data, method, few)
+    def row(sweep: str, value: int, experiment: Experiment) -> Row:
+        return Row(sweep, f"{value}", experiment, few, PROBES)
 
     return [
-        *(row("I", n, _connectivity_data(10), replace(base, steps=n)) for n in (1, 2, 5, 10, 20, 50)),
-        *(row("N", N, _connectivity_data(10, N), base) for N in (20, 40, 80, 160)),
-        *(row("degree", degree, _connectivity_data(degree), base) for degree in CONNECTIVITY_DEGREES),
+        *(row("I", n, base.with_steps(n)) for n in (1, 2, 5, 10, 20, 50)),
+        *(row("N", N, base.changed(data={"num_clients": N})) for N in (20, 40, 80, 160)),
+        *(row("degree", degree, base.changed(data={"degree": degree})) for degree in CONNECTIVITY_DEGREES),
     ]
 
 
 def privacy(repetitions: int) -> list[Row]:
     """Accuracy against ε for a client's whole data: bounds of 1 on all that is uploaded, noise calibrated to ε."""
     seeds = min(repetitions, OURS_REPETITIONS)
-    base = Method("gfl", 300, 0.5, 10)
-    bounds = {
-        "compensated": replace(base, hidden_clip=1.0, jacobian_clip=1.0, update_clip=1.0),
-        "v1": replace(base, estimator="v1", hidden_clip=1.0, update_clip=1.0),
-        "FedMLP": replace(base, aggregator="identity", update_clip=1.0),
+    base = paper("dnc_synthetic").changed(30)
+    plain = {
+        "compensated": base,
+        "v1": base.changed(model={"estimator": "v1"}),
+        "FedMLP": base.changed(model={"aggregator": {"class_path": "Identity"}}),
     }
+    uploads = {"compensated": ("hidden", "jacobian", "update"), "v1": ("hidden", "update"), "FedMLP": ("update",)}
     rows = []
-    for label, method in bounds.items():
+    for label, experiment in plain.items():
+        protection = {upload: {"class_path": GAUSSIAN, "init_args": {"clip": 1.0}} for upload in uploads[label]}
         for epsilon in EPSILONS:
-            rows.append(Row(label, f"ε = {epsilon:g}", DNC_DATA, replace(method, epsilon=epsilon), seeds))
-        plain = replace(method, hidden_clip=0.0, jacobian_clip=0.0, update_clip=0.0)
-        rows.append(Row(label, "no protection", DNC_DATA, plain, seeds))
+            guarantee = {"max_epsilon": epsilon, "delta": 1e-5, "calibrate": True}
+            private = experiment.changed(model={"protection": protection, "guarantee": guarantee})
+            rows.append(Row(label, f"ε = {epsilon:g}", private, seeds))
+        rows.append(Row(label, "no protection", experiment, seeds))
     return rows
 
 
@@ -176,36 +171,26 @@ STUDIES: dict[str, Callable[[int], list[Row]]] = {
 }
 
 
+def paper(name: str) -> Experiment:
+    """A configuration of the paper's."""
+    return Experiment.read(f"paper/{name}")
+
+
 def shrunk(row: Row) -> Row:
     """The row on small data with a hundredth of the updates and at most ten local steps, to see that all works."""
-    small: tuple[Option, ...] = {
-        "dnc": (("num_clients", 40), ("num_features", 20)),
-        "snc": (("num_clients", 40), ("num_features", 20), ("samples_per_client", 4)),
-        "sc": (("num_clients", 20), ("num_features", 20), ("test_samples", 10)),
-    }.get(row.data.name, ())
-    kept = tuple(option for option in row.data.options if option[0] not in ("num_clients", "degree"))
-    if row.data.name == "sc":
-        small = (*small, ("degree", min(dict(row.data.options).get("degree", 5), 6)))
-    data = DataSet(row.data.name, (*kept, *small))
-    steps, probes = min(row.method.steps, 10), min(row.method.probes, 1)
-    updates = max(steps, row.method.updates // 100)
-    return replace(row, data=data, method=replace(row.method, updates=updates, steps=steps, probes=probes))
-
-
-def _federated(
-    column: str, data: DataSet, method: Method, repetitions: int, v1_updates: int = 0, v1_lr: float = 0.0
-) -> list[Row]:
-    """GFL-APPNP for each I, and V1 with I = 10, possibly with updates and a rate of its own."""
-    v1 = replace(method, steps=10, estimator="v1", updates=v1_updates or method.updates, lr=v1_lr or method.lr)
-    return [
-        *(Row(f"GFL-APPNP I={n}", column, data, replace(method, steps=n), repetitions) for n in LOCAL_STEPS),
-        Row("GFL-APPNP-V1 I=10", column, data, v1, repetitions),
-    ]
+    experiment = row.experiment
+    small: dict[str, Any] = {
+        "DNC": {"num_clients": 40, "num_features": 20},
+        "SNC": {"num_clients": 40, "num_features": 20, "samples_per_client": 4},
+        "SC": {"num_clients": 20, "num_features": 20, "test_samples": 10},
+    }.get(experiment.data, {})
+    if experiment.data == "SC":
+        small["degree"] = min(experiment.data_options.get("degree", 5), 6)
+    steps = min(experiment.steps, 10)
+    rounds = max(steps, experiment.updates // 100) // steps
+    changes = {"local": {"steps": steps}} if experiment.model == "GFL" else {}
+    return replace(row, experiment=experiment.changed(rounds, changes, small), probes=min(row.probes, 1))
 
 
 def _of(rows: list[Row], *columns: str) -> list[Row]:
     return [row for row in rows if row.column in columns]
-
-
-def _connectivity_data(degree: float, num_clients: int = 40) -> DataSet:
-    return DataSet("sc", (("num_clients", num_clients), ("degree", degree), ("lam", 2), ("mu", 1)))

@@ -9,21 +9,22 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from gfl_lightning.studies.cell import Method
+from gfl_lightning.studies.cell import Cell
 
 PACKAGE = Path(__file__).parent.parent
-ALWAYS = ("checks.py", "graphs", "models", "federated", "privacy", "theory/connectivity.py", "studies/training.py")
+ALWAYS = (
+    *("checks.py", "parts.py", "graphs", "models", "engine", "federated", "privacy", "theory/connectivity.py"),
+    *("lit/gfl.py", "studies/assembly.py", "studies/training.py"),
+)
+BASELINES = ("baselines", "lit/central.py", "lit/local_mlps.py")
+PROBES = ("theory", "studies/probes.py")
 LIBRARIES = ("torch", "torch-geometric", "numpy", "scipy")
 
 
 @cache
-def fingerprint(kind: str, probed: bool = False) -> str:
-    """The digest for cells of a kind of method; comments, docstrings and layout do not count."""
-    sources = [
-        *ALWAYS,
-        *(("baselines",) if kind != "gfl" else ()),
-        *(("theory", "studies/probes.py") if probed else ()),
-    ]
+def fingerprint(model: str, probed: bool = False) -> str:
+    """The digest for cells of a class of models; comments, docstrings and layout do not count."""
+    sources = [*ALWAYS, *(BASELINES if model != "GFL" else ()), *(PROBES if probed else ())]
     files = {file for source in sources for file in _files(PACKAGE / source)}
     digest = hashlib.sha256("".join(f"{name} {value}\n" for name, value in versions().items()).encode())
     for file in sorted(files):
@@ -32,9 +33,9 @@ def fingerprint(kind: str, probed: bool = False) -> str:
     return digest.hexdigest()[:16]
 
 
-def fingerprint_of(method: Method) -> str:
-    """The fingerprint that a record of a method must carry."""
-    return fingerprint(method.kind, method.probes > 0)
+def fingerprint_of(cell: Cell) -> str:
+    """The fingerprint that the record of a cell must carry."""
+    return fingerprint(cell.experiment.model, cell.probes > 0)
 
 
 def versions() -> dict[str, str]:

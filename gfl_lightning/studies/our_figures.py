@@ -21,7 +21,7 @@ def cora(outcome: Outcome) -> list[Picture]:
     figure, axes = single(6.4, 3.2)
     for place, row in enumerate(rows):
         values = [100 * value for value in outcome.values(row, "accuracy")]
-        colour = BLUE if row.method.kind == "gfl" else ORANGE
+        colour = BLUE if row.experiment.model == "GFL" else ORANGE
         axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=5)
         found = outcome.accuracy(row)
         if found is not None:
@@ -38,7 +38,7 @@ def staleness(outcome: Outcome) -> list[Picture]:
     grid = figure.subplots(1, 3)
     for place, estimator in enumerate(dict.fromkeys(row.label for row in rows)):
         some = [row for row in rows if row.label == estimator]
-        x = [row.method.steps for row in some]
+        x = [row.experiment.steps for row in some]
         style: dict[str, Any] = {"color": LINES[place], "marker": MARKS[place], "markersize": 5, "label": estimator}
         found = [outcome.accuracy(row) for row in some]
         means = [np.nan if one is None else one.mean for one in found]
@@ -70,9 +70,9 @@ def theory(outcome: Outcome) -> list[Picture]:
         running = [record["measured"]["running"] for record in outcome.of(row) if "measured" in record]
         mean = np.mean([one["grad_norm_squared"] for one in running], axis=0)
         style: dict[str, Any] = {"color": (BLUE, GREEN, ORANGE)[place], "marker": "." if len(mean) == 1 else None}
-        grid[0].plot(running[0]["updates"], mean, label=f"left side, I={row.method.steps}", **style)
-    T = np.geomspace(1, base[0].method.updates, 20)
-    grid[0].plot(T, 1 / (base[0].method.lr * T), color=GREY, linestyle="--", label="1/(ηT)")
+        grid[0].plot(running[0]["updates"], mean, label=f"left side, I={row.experiment.steps}", **style)
+    T = np.geomspace(1, base[0].experiment.updates, 20)
+    grid[0].plot(T, 1 / (base[0].experiment.lr * T), color=GREY, linestyle="--", label="1/(ηT)")
     grid[0].set(xscale="log", yscale="log", xlabel="T")
     grid[0].legend(fontsize=8)
     names = {
@@ -110,11 +110,11 @@ def privacy(outcome: Outcome) -> list[Picture]:
     figure, axes = single(6.4, 4.0)
     for place, label in enumerate(dict.fromkeys(row.label for row in rows)):
         some = [(row, outcome.accuracy(row)) for row in rows if row.label == label]
-        private = [(row.method.epsilon, found) for row, found in some if row.method.epsilon and found is not None]
+        private = [(row.experiment.epsilon, found) for row, found in some if row.experiment.epsilon and found is not None]
         style = points(LINES[place], MARKS[place]) | {"linestyle": "-", "label": label}
         halves = [found.half_width for _, found in private]
         axes.errorbar([e for e, _ in private], [found.mean for _, found in private], yerr=halves, **style)
-        for found in (found for row, found in some if not row.method.epsilon and found is not None):
+        for found in (found for row, found in some if not row.experiment.epsilon and found is not None):
             axes.axhline(found.mean, color=LINES[place], linewidth=1, linestyle="--")
     axes.set(xscale="log", xlabel="ε (δ = 10⁻⁵)", ylabel="test accuracy (%)")
     within_percent(axes.get_ylim, axes.set_ylim)

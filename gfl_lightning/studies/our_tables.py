@@ -76,12 +76,12 @@ def theory_terms(outcome: Outcome, row: Row) -> dict[str, float]:
         name: mean_of(outcome.values(row, name))
         for name in ("lambda_max", "grad_norm_squared", "sigma_G_squared", "sigma_H_squared", "kappa_squared")
     }
-    N = dict(row.data.options)["num_clients"]
-    drift = (row.method.steps * row.method.lr) ** 2
+    experiment = row.experiment
+    N, drift = experiment.data_options["num_clients"], (experiment.steps * experiment.lr) ** 2
     return {
         "lambda_max": mean["lambda_max"],
         "left": mean["grad_norm_squared"],
-        "start": 1 / (row.method.lr * row.method.updates),
+        "start": 1 / (experiment.lr * experiment.updates),
         "batches": drift * mean["sigma_G_squared"] / N,
         "staleness": drift * mean["sigma_H_squared"],
         "neighbours": drift * mean["kappa_squared"] * mean["lambda_max"] / N,

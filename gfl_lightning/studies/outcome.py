@@ -82,7 +82,7 @@ def as_json(outcome: Outcome) -> str:
     """Every repetition with its parameters and seconds, the estimates of every row, versions: strict JSON."""
     studies = {study: [_row(outcome, study, row) for row in rows] for study, rows in outcome.studies.items()}
     cells = {
-        cell.key: {"parameters": cell.parameters, "fingerprint": fingerprint_of(cell.method), **record}
+        cell.key: {"parameters": cell.parameters, "fingerprint": fingerprint_of(cell), **record}
         for cell, record in outcome.records.items()
     }
     content = {

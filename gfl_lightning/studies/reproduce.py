@@ -65,13 +65,13 @@ def write(outcome: Outcome, order: Order) -> None:
 
 def _without_what_needs_cora(studies: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
     """The rows that can be run, and a sentence if Cora's files are needed and cannot be had."""
-    needing = sum(row.repetitions for rows in studies.values() for row in rows if row.data.needs_cora)
+    needing = sum(row.repetitions for rows in studies.values() for row in rows if row.experiment.needs_cora)
     if not needing:
         return studies, ()
     try:
         read_planetoid("Cora")
     except InputError as reason:
-        kept = {name: [row for row in rows if not row.data.needs_cora] for name, rows in studies.items()}
+        kept = {name: [row for row in rows if not row.experiment.needs_cora] for name, rows in studies.items()}
         sentence = f"{needing} trainings that need Cora are left out: {reason}"
         remaining = {name: rows for name, rows in kept.items() if rows}
         if not remaining:

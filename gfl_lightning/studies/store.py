@@ -32,7 +32,7 @@ class Store:
             stored = self._read(cell)
             if stored is None:
                 continue
-            if stored["fingerprint"] == fingerprint_of(cell.method):
+            if stored["fingerprint"] == fingerprint_of(cell):
                 found[cell] = stored["record"]
             else:
                 outdated += 1
@@ -40,7 +40,7 @@ class Store:
 
     def keep(self, cell: Cell, record: Record) -> None:
         """Store the record of a cell, in the place of any older one."""
-        content = {"parameters": cell.parameters, "fingerprint": fingerprint_of(cell.method), "record": record}
+        content = {"parameters": cell.parameters, "fingerprint": fingerprint_of(cell), "record": record}
         with whole_file(self._file(cell)) as scratch:
             scratch.write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
 

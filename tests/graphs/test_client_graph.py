@@ -10,6 +10,7 @@ import pytest
 import torch
 from graph_builders import assert_same_bits, client_graphs, nodes
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from gfl_lightning.checks import InputError
@@ -133,6 +134,31 @@ def test_moves_and_converts() -> None:
     assert double.edge_weight.dtype == torch.float64
     assert double.y.dtype == torch.int64
     assert_same_bits(double.to(torch.float32), graph)
+
+
+@given(client_graphs(), st.integers(0, 2**31))
+@settings(max_examples=50, deadline=None)
+def test_without_test_hides_test_labels_and_nothing_else(graph: ClientGraph, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.rand(graph.num_samples, generator=generator, dtype=torch.float64) + 0.5
+    first = torch.tensor([int((graph.client == k).nonzero()[0]) for k in range(graph.num_clients)])
+    shared = (torch.rand(graph.num_samples, generator=generator) < 0.5).index_fill(0, first, True)
+    graph = replace(graph, weight=weight, shared=shared)
+    view = graph.without_test()
+    rows = []
+    for s in range(graph.num_samples):
+        if graph.split[s] != Split.TEST:
+            rows.append((s, int(graph.y[s]), int(graph.split[s]), float(graph.weight[s])))
+        elif graph.shared[s]:
+            rows.append((s, -1, int(Split.NONE), 1.0))  # the weight of a class would tell the label
+    kept = [row[0] for row in rows]
+    for name in ("x", "client", "shared"):
+        assert torch.equal(getattr(view, name), getattr(graph, name)[kept])
+    assert list(zip(kept, view.y.tolist(), view.split.tolist(), view.weight.tolist(), strict=True)) == rows
+    assert [column.dtype for column in (view.y, view.split, view.weight)] == [torch.int64, torch.int8, torch.float64]
+    assert torch.equal(view.edge_index, graph.edge_index)
+    assert view.edge_weight is graph.edge_weight
+    assert_same_bits(view.without_test(), view)
 
 
 def test_is_immutable() -> None:

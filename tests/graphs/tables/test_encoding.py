@@ -95,13 +95,20 @@ def test_missing_values_get_a_column_where_it_is_asked_for(tables: tuple[pd.Data
 
 
 def test_a_constant_or_huge_column_stays_finite(tmp_path: Path) -> None:
-    rows = "".join(f"a,7,{1e30 if i % 2 else -1e30},{0.1 + 1e-17 * i},{i % 2},{part}\n"
+    rows = "".join(f"a,7,{1e25 if i % 2 else -1e25},{0.1 + 1e-17 * i},{i % 2},{part}\n"
                    for i, part in enumerate(["train"] * 6 + ["val", "test"]))  # fmt: skip
     found = network(tmp_path, "client,same,huge,near,label,split\n" + rows, "s,t\na,a\n")
     x = columns(found)
     assert not x["same"].any()
     assert np.abs(x["near"]).max() < 1e-6
     np.testing.assert_allclose(np.abs(x["huge"]), 1)
+
+
+def test_the_largest_number_over_the_smallest_deviation_stays_finite(tmp_path: Path) -> None:
+    rows = "a,0,0,train\na,2.1e-12,1,train\na,1e25,0,val\na,-1e25,1,test\n"
+    with np.errstate(over="raise"):
+        found = network(tmp_path, "client,tiny,label,split\n" + rows, "s,t\na,a\n")
+    np.testing.assert_allclose(columns(found)["tiny"], [-1, 1, 1e25 / 1.05e-12, -1e25 / 1.05e-12], rtol=1e-6)
 
 
 def test_numbers_are_categories_where_they_are_declared_so(tmp_path: Path) -> None:
