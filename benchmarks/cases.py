@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.planetoid import default_root, planetoid, raw_files
-from gfl_lightning.graphs.datasets.subcora import subcora
-from gfl_lightning.graphs.datasets.synthetic import dnc
+from gfl_lightning.graphs.datasets.dnc import DNC
+from gfl_lightning.graphs.datasets.planetoid import Planetoid, default_root, raw_files
+from gfl_lightning.graphs.datasets.subcora import SubCora
 
 WORDS_PER_CLIENT = 18
 
@@ -40,17 +40,17 @@ def words_on_a_graph(N: int, edges: int, train: int, seed: int = 0) -> ClientGra
 
 def subcora_sized() -> ClientGraph:
     """300 clients, 1433 features, about 35 of them training."""
-    return subcora(11) if cora_is_here() else words_on_a_graph(300, 340, 35)
+    return SubCora(repetition=11).graph if cora_is_here() else words_on_a_graph(300, 340, 35)
 
 
 def cora_sized() -> ClientGraph:
     """2708 clients, 140 of them training."""
-    return planetoid("Cora") if cora_is_here() else words_on_a_graph(2708, 5278, 140)
+    return Planetoid("Cora").graph if cora_is_here() else words_on_a_graph(2708, 5278, 140)
 
 
 def grown(N: int) -> ClientGraph:
     """cSBM DNC with N clients, 10 % but at most 1,000 of them training."""
-    graph = dnc(num_clients=N)
+    graph = DNC(num_clients=N).graph
     surplus = graph.mask(Split.TRAIN).nonzero().flatten()[1000:]
     split = graph.split.clone()
     split[surplus] = int(Split.NONE)

@@ -8,6 +8,7 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import CSVLogger
@@ -15,14 +16,25 @@ from pytorch_lightning.loggers import CSVLogger
 from benchmarks.cases import subcora_sized
 from benchmarks.timing import in_turns
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.options import LocalTraining
+from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.lit.data import ClientGraphData
+from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.rounds import FederatedTrainer
 
 ROUNDS = 400
 LR = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class AtHand(DataSet):
+    """A graph that is made already."""
+
+    made: ClientGraph
+
+    def make(self) -> ClientGraph:
+        """The graph."""
+        return self.made
 
 
 def bare(graph: ClientGraph) -> Callable[[], None]:
@@ -39,10 +51,10 @@ def bare(graph: ClientGraph) -> Callable[[], None]:
 
 def whole_fit(graph: ClientGraph) -> Callable[[], None]:
     """The same rounds as a fit: metrics of every round in a CSV log, checkpoints of the best model, a progress bar."""
-    data = ClientGraphData(lambda: graph)
+    data = AtHand(graph)
 
     def run() -> None:
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
             trainer = FederatedTrainer(
                 max_steps=ROUNDS,
                 logger=CSVLogger(folder),
@@ -50,7 +62,7 @@ def whole_fit(graph: ClientGraph) -> Callable[[], None]:
                 enable_model_summary=False,
                 accelerator="cpu",
             )
-            trainer.fit(GFL(graph.num_features, graph.num_classes, lr=LR), datamodule=data)
+            trainer.fit(GFL(graph.num_features, graph.num_classes, local=LocalTraining(LR)), data)
 
     return run
 

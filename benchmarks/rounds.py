@@ -14,16 +14,22 @@ from benchmarks.cases import cora_sized, grown, subcora_sized
 from benchmarks.memory import in_fresh_process, peak_bytes
 from benchmarks.timing import in_turns
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.options import LocalTraining
+from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.synthetic import sc, snc
+from gfl_lightning.graphs.datasets.sc import SC
+from gfl_lightning.graphs.datasets.snc import SNC
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.protection import Protection
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from oracle import Client, dense_powers, run_round
 
 
-def our_round(graph: ClientGraph, local: LocalTraining, protection: Protection | None = None) -> Callable[[], None]:
+def our_round(
+    graph: ClientGraph,
+    local: LocalTraining,
+    protection: Protection = Protection(),  # noqa: B008  # frozen
+) -> Callable[[], None]:
     """A program that makes the next round each time it is called."""
     federation = Federation(graph, local=local, protection=protection)
     state = federation.start()
@@ -77,7 +83,7 @@ def against_central(graph: ClientGraph, local: LocalTraining) -> float:
 
 def noise_cost(graph: ClientGraph, local: LocalTraining) -> float:
     """Time of a round with noise on representations and Jacobians over that of one without."""
-    noise = Protection(hidden_std=0.5, jacobian_std=0.5)
+    noise = Protection(hidden=Gaussian(0.5), jacobian=Gaussian(0.5))
     plain, noisy = in_turns(our_round(graph, local), our_round(graph, local, noise), repeats=60, warm_up=10)
     return noisy / plain
 
@@ -114,8 +120,8 @@ def measure() -> dict[str, float]:
         "cora_vs_central": against_central(cora_sized(), local),
         "noise_cost": noise_cost(subcora_sized(), local),
         "cora_peak_mb": in_fresh_process(cora_peak) / 1e6,
-        "snc_vs_oracle": against_oracle(snc(), LocalTraining(0.2, 10), 2),
-        "sc_vs_oracle": against_oracle(sc(), LocalTraining(0.2, 10, 5), 2),
+        "snc_vs_oracle": against_oracle(SNC().graph, LocalTraining(0.2, 10), 2),
+        "sc_vs_oracle": against_oracle(SC().graph, LocalTraining(0.2, 10, 5), 2),
     }
     memory = {N: in_fresh_process(growth_peak, N) for N in (1_000, 10_000, 100_000)}
     small, large = our_round(grown(10_000), local), our_round(grown(100_000), local)

@@ -30,6 +30,9 @@ class WandbRounds(Callback):
     given for the graph and for its training clients; where it is infinite only a sentence says so. Drift and ‖∇F(W̄)‖²,
     both of the round just made, exist for federations only. The losses of the curves are kept in checkpoints.
 
+    >>> WandbRounds(every_n_rounds=10).state_dict()
+    {'losses': []}
+
     Args:
         every_n_rounds: rounds between two measurements of drift and ‖∇F(W̄)‖²; one costs tens of rounds.
     """
@@ -108,13 +111,12 @@ class WandbRounds(Callback):
 @contextmanager
 def _best_weights(module: RoundModule) -> Iterator[None]:
     """The best round's weights as parameters, for a while."""
-    kept = {name: parameter.data.clone() for name, parameter in module.named_parameters()}
+    kept = {name: weight.clone() for name, weight in module.current_weights().items()}
     module.use_best()
     try:
         yield
     finally:
-        for name, parameter in module.named_parameters():
-            parameter.data = kept[name]
+        module.set_parameters(kept)
 
 
 def _rounds(module: LightningModule) -> RoundModule:

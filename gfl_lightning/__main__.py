@@ -16,7 +16,7 @@ commands:
   init DIR   write a starter: a commented configuration and two small tables
   reproduce  run the paper's experiments and show them beside the published numbers
 
-  python -m gfl_lightning fit --config configs/dnc_synthetic.yaml
+  python -m gfl_lightning fit --config configs/paper/dnc_synthetic.yaml
   python -m gfl_lightning fit --print_config          every option with its default
   python -m gfl_lightning fit --model.help GFL        options of a model (GFL, Central, LocalMLPs)
   python -m gfl_lightning fit --data.help DNC         options of a data set (SNC, SC, ClientTables, …)

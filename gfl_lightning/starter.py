@@ -28,10 +28,12 @@ trainer:
 model:
   class_path: GFL            # Central and LocalMLPs are baselines: all data in one place, every client alone
   init_args:
-    aggregator: appnp        # identity: plain federated averaging, nobody sees a neighbour
-    lr: 0.2                  # the clients' learning rate
-    local_steps: 5           # updates of each client between two rounds
-    batch_size: 8            # samples of an update; null: all of a client's
+    aggregator:
+      class_path: APPNP      # Identity: plain federated averaging, nobody sees a neighbour
+    local:
+      lr: 0.2                # the clients' learning rate
+      steps: 5               # updates of each client between two rounds
+      batch_size: 8          # samples of an update; null: all of a client's
 
 data:
   class_path: ClientTables

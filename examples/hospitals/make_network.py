@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,7 +65,7 @@ def make(seed: int) -> Network:
 def _patients(hospital: str, profile: np.ndarray, records: int, draw: np.random.Generator) -> pd.DataFrame:
     n = records + LATER
     complication = draw.random(n) < 1 / (1 + np.exp(-(1.7 * profile[0] + 1.1 * profile[1] - 0.4)))
-    columns: dict[str, object] = {"hospital": hospital, "patient": [f"P{i:03d}" for i in range(1, n + 1)]}
+    columns: dict[str, Any] = {"hospital": hospital, "patient": [f"P{i:03d}" for i in range(1, n + 1)]}
     for name, (mean, deviation, effect) in MARKERS.items():
         moved = (effect + draw.normal(0, HABIT)) * np.where(complication, 1, -1)
         z = draw.normal(size=n) + moved + draw.normal(0, LABORATORY)

@@ -31,6 +31,11 @@ def initial_weights(architecture: Architecture, num_features: int, num_classes: 
 class CentralState(EngineState):
     """Where a network's training stands.
 
+    >>> from gfl_lightning.graphs.datasets.karate import KarateClub
+    >>> state = CentralDescent(KarateClub().graph).start()
+    >>> state.round, state.gradient.keys() == state.weights.keys()
+    (0, True)
+
     Args:
         round: updates made.
         weights: W by name.

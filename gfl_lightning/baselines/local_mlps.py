@@ -33,6 +33,10 @@ def initial_weights(num_features: int, num_classes: int, num_clients: int, hidde
 class LocalState(EngineState):
     """Where the training of all clients stands.
 
+    >>> from gfl_lightning.graphs.datasets.sc import SC
+    >>> LocalModels(SC(num_clients=20, num_features=5).graph, hidden=4).start().client_loss.shape
+    torch.Size([20])
+
     Args:
         round: updates made by each.
         weights: the models of all clients, stacked ``[N, …]``.

@@ -20,7 +20,11 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Split(IntEnum):
-    """What a sample is for; ``NONE`` has no label that may be used, but it may still be shared."""
+    """What a sample is for; ``NONE`` has no label that may be used, but it may still be shared.
+
+    >>> [part.name for part in Split]
+    ['NONE', 'TRAIN', 'VAL', 'TEST']
+    """
 
     NONE = -1
     TRAIN = 0

@@ -14,6 +14,10 @@ Name = str | int | float | bool
 class Names:
     """Names for the numbers in a client graph.
 
+    >>> from gfl_lightning.graphs.datasets.karate import KarateClub
+    >>> KarateClub().names.classes
+    range(0, 4)
+
     Args:
         clients: of each client ``[N]``.
         samples: of each sample ``[S]``, unique within its client.

@@ -15,8 +15,9 @@ from gfl_lightning.checks import InputError, require
 def load_safely(path: str | Path, argument: str, what: str, classes: Sequence[type] = ()) -> Any:
     """Tensors and plain containers, and objects of the classes ``classes``; anything else is refused."""
     require(Path(path).is_file(), argument, "name a file", str(path))
+    already = torch.serialization.get_safe_globals()  # what others allowed must stay when the context ends
     try:
-        with torch.serialization.safe_globals(list(classes)):
+        with torch.serialization.safe_globals([one for one in classes if one not in already]):
             return torch.load(path, weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as unreadable:
         raise InputError(f"{argument} must be {what}, got {str(path)!r} ({type(unreadable).__name__}).") from unreadable

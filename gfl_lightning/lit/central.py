@@ -15,7 +15,7 @@ from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.lit.options import described
 from gfl_lightning.lit.round_module import RoundModule
 
-KNOWN = (GCN, GAT, GraphSAGE)  # imported so that checkpoints and short names find them
+KNOWN = (GCN, GAT, GraphSAGE)  # for checkpoints and short names
 
 
 class Central(RoundModule):

@@ -13,129 +13,32 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.cli import ArgsType, LightningArgumentParser, LightningCLI
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
-from gfl_lightning.engine.training_set import TrainingSet
-from gfl_lightning.federated.federation import DivergedError
-from gfl_lightning.lit.central import Central
-from gfl_lightning.lit.client_tables import ClientTables, TableWarning
-from gfl_lightning.lit.data import DNC, ClientGraphData
+from gfl_lightning.engine.engine import DivergedError
+from gfl_lightning.graphs.tables.client_tables import TableWarning
 from gfl_lightning.lit.gfl import GFL
-from gfl_lightning.lit.local_mlps import LocalMLPs
+from gfl_lightning.lit.parsing import ROOT, ConfiguredCLI
 from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.lit.round_module import RoundModule
-from gfl_lightning.lit.rounds import FederatedTrainer
-from gfl_lightning.lit.summary import render, summarise, write_summary
+from gfl_lightning.lit.summary import collect
 from gfl_lightning.reports.client_report import write_report
-from gfl_lightning.reports.predictions import prediction_table, require_ending, write_table
+from gfl_lightning.reports.predictions import prediction_table, write_table
+from gfl_lightning.reports.screen import render
+from gfl_lightning.reports.summary import write_summary
 
-MODELS = (GFL, Central, LocalMLPs)  # imported so that the command line knows them by their short names
 EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_INTERRUPTED, EXIT_TERMINATED = 2, 3, 130, 143
 
 
-class RoundsCLI(LightningCLI):
-    """LightningCLI whose `fit` ends by testing the best model and summing up, also when it is interrupted."""
-
-    model: RoundModule
-    datamodule: ClientGraphData
-    trainer: FederatedTrainer
-
-    def __init__(self) -> None:
-        super().__init__(
-            model_class=RoundModule,
-            datamodule_class=ClientGraphData,
-            trainer_class=FederatedTrainer,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            auto_configure_optimizers=False,
-            seed_everything_default=False,
-            save_config_kwargs={"overwrite": True},
-            parser_kwargs={"prog": "python -m gfl_lightning"},
-            trainer_defaults={
-                "logger": {
-                    "class_path": "pytorch_lightning.loggers.CSVLogger",
-                    "init_args": {"save_dir": "runs", "name": "gfl"},
-                },
-                "enable_model_summary": False,
-            },
-        )
-
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """What the model learns from the data."""
-        for name in ("num_features", "num_classes", "num_clients"):
-            parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
-
-    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **options: Any) -> LightningArgumentParser:
-        """The parser of a command; `predict` may be told where to write."""
-        parser = super()._prepare_subcommand_parser(klass, subcommand, **options)
-        if subcommand == "predict":
-            text = "File of the predictions, .csv or .parquet (default: predictions.csv in the run's folder)."
-            parser.add_argument("--output", type=str | None, default=None, help=text)
-            self._subcommand_method_arguments[subcommand].append("output")
-        return parser
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
-        """Parse the command line."""
-        self.config = parser.parse_args(with_defaults(sys.argv[1:]))
-
-    def _parse_ckpt_path(self) -> None:
-        """Take the model's options from the checkpoint only where the command line names no model."""
-        self._checkpoint = self._read_checkpoint()
-        if not any(a.split("=")[0].split(".")[0] in ("-c", "--config", "--model") for a in sys.argv[1:]):
-            super()._parse_ckpt_path()
-        self._read_tables_as_the_checkpoint()
-
-    def _read_tables_as_the_checkpoint(self) -> None:
-        """Give tables the classes and features of the checkpoint's model."""
-        command = self.config.subcommand
-        data = self.config[command].get("data")
-        if self._checkpoint is None or data is None or not data.class_path.endswith(f".{ClientTables.__name__}"):
-            return
-        if ClientTables.__qualname__ in self._checkpoint and data.init_args.get("encoding") is None:
-            data.init_args.encoding = str(self.config[command].ckpt_path)
-
-    def _read_checkpoint(self) -> dict[str, Any] | None:
-        """The checkpoint that the command line names, checked before anything is made from it."""
-        command = self.config.subcommand
-        path = self.config[command].get("ckpt_path")
-        if path is None:
-            require(command == "fit", "ckpt_path", f"name the checkpoint to {command}", path)
-            return None
-        require(Path(str(path)).is_file(), "ckpt_path", "name a checkpoint file", path)
-        try:
-            checkpoint: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-        except Exception as unreadable:
-            raise InputError(
-                f"ckpt_path must be a checkpoint of this program, got {path!r} ({type(unreadable).__name__})."
-            ) from unreadable
-        require("rounds" in checkpoint, "ckpt_path", "be a checkpoint of this program", path)
-        whole = command != "fit" or "optimizer_states" in checkpoint
-        require(whole, "ckpt_path", "be a whole checkpoint to resume from, such as last.ckpt", path)
-        return checkpoint
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder, beside the checkpoints that Lightning writes for the first logger."""
-        logger = self.trainer.logger
-        if logger is None:
-            return Path(self.trainer.default_root_dir)
-        version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
-        return Path(logger.save_dir or self.trainer.default_root_dir) / str(logger.name) / version
-
-    def before_instantiate_classes(self) -> None:
-        """Refuse a seed that nothing here would use."""
-        seed = self.config[self.config.subcommand].get("seed_everything")
-        require(not seed, "seed_everything", "be left out, as the seeds of model and data determine everything", seed)
-        output = self.config[self.config.subcommand].get("output")
-        if output is not None:
-            require_ending(Path(output))
+class RoundsCLI(ConfiguredCLI):
+    """A command line whose `fit` ends by testing the best model and summing up, also when it is interrupted."""
 
     def instantiate_trainer(self, **options: Any) -> Trainer:
         """The trainer, with checkpoints of the best and the last round unless the user has others in mind."""
         config = self.config_init[self.config.subcommand]["trainer"]
+        config["default_root_dir"] = config.get("default_root_dir") or ROOT
         if config.get("enable_checkpointing") is not False and not config.get("fast_dev_run"):
             own = config.get("callbacks") or []
             own = own if isinstance(own, list) else [own]
@@ -147,21 +50,29 @@ class RoundsCLI(LightningCLI):
 
     def after_instantiate_classes(self) -> None:
         """Refuse data, protection and checkpoints that the model cannot take before anything is written."""
-        self.model.trainer = self.trainer
-        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning sets it late
+        command, model, trainer = self.config.subcommand, self.model, cast(Any, self.trainer)
+        model.trainer, trainer.datamodule = trainer, self.datamodule
+        for callback in trainer.callbacks:
             if isinstance(callback, ProtectingCallback):
-                callback.setup(self.trainer, self.model, self.config.subcommand)
-        if isinstance(self.model, GFL) and self._checkpoint is not None:
-            self.model.on_load_checkpoint(self._checkpoint)
-        if self.config.subcommand == "fit":
-            TrainingSet.of(self.datamodule.graph)
-        self.model.prepare(self.datamodule.graph)
-        if isinstance(self.model, GFL) and self.config.subcommand == "fit" and self._checkpoint is None:
-            self.model.account.require_a_first_round()
+                callback.setup(trainer, model, command)
+        if self._checkpoint is not None:
+            model.on_load_checkpoint(self._checkpoint)
+        model.setup(command)
+        if isinstance(model, GFL) and command == "fit" and self._checkpoint is None:
+            model.account.require_a_first_round()
         if self._checkpoint is not None:
             theirs = {name: tuple(weight.shape) for name, weight in self._checkpoint["state_dict"].items()}
-            ours = {name: tuple(weight.shape) for name, weight in self.model.state_dict().items()}
-            require(theirs == ours, "ckpt_path", f"hold weights of {type(self.model).__name__} {ours}", theirs)
+            ours = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+            require(theirs == ours, "ckpt_path", f"hold weights of {type(model).__name__} {ours}", theirs)
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, beside the checkpoints that Lightning writes for the first logger."""
+        logger = self.trainer.logger
+        if logger is None:
+            return Path(self.trainer.default_root_dir)
+        version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+        return Path(logger.save_dir or self.trainer.default_root_dir) / str(logger.name) / version
 
     def fit(self, model: RoundModule, **options: Any) -> None:
         """Train, test the best model, sum up."""
@@ -179,18 +90,20 @@ class RoundsCLI(LightningCLI):
     def test(self, model: RoundModule, **options: Any) -> None:
         """Test, and write how each client fares."""
         self.trainer.test(model, **options)
-        model.setup("test")
+        model.on_test_start()
         probability = torch.softmax(model.predict_logits(), -1).cpu()
-        found = write_report(self.folder, self.datamodule.graph, self.datamodule.names, probability)
+        data = self.datamodule.data_set
+        found = write_report(self.folder, data.graph, data.names, probability)
         for name, value in found.items():
             print(f"{name.replace('_', ' '):>17}  {value:.4f}")
         print(f"{'files':>17}  {self.folder}")
 
     def predict(self, model: RoundModule, output: str | None = None, **options: Any) -> None:
         """Write the predicted label and the class probabilities of every sample."""
-        probability: Tensor = cast(Any, self.trainer.predict(model, **options))[0]
+        probability: Tensor = self.trainer.predict(model, **options)[0]
         file = Path(output) if output else self.folder / "predictions.csv"
-        table = prediction_table(self.datamodule.graph, self.datamodule.names, probability)
+        data = self.datamodule.data_set
+        table = prediction_table(data.graph, data.names, probability)
         write_table(table, file)
         print(f"predictions of {len(table)} samples: {file}")
 
@@ -203,9 +116,9 @@ class RoundsCLI(LightningCLI):
         if status == "finished" and keep:
             self.trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt", weights_only=False)
         self.model.use_best()
-        self.model.setup("test")
+        self.model.on_test_start()
         test = self.model.evaluate()["test"]
-        summary = summarise(self.trainer, self.model, test, status)
+        summary = collect(self.trainer, self.model, self.datamodule, test, status).record()
         if not self.trainer.fast_dev_run:
             for logger in self.trainer.loggers:
                 logger.log_metrics({"test_loss": test.loss, "test_accuracy": test.accuracy}, self.trainer.global_step)
@@ -249,15 +162,3 @@ def _mistake_behind(error: BaseException | None) -> BaseException | None:
     while error is not None and not isinstance(error, (InputError, MisconfigurationException)):
         error = error.__cause__ or error.__context__
     return error
-
-
-def with_defaults(args: list[str]) -> list[str]:
-    """Arguments with model and data named where no configuration file and no argument names them.
-
-    They cannot be defaults of the parser: a configuration that names another class would inherit their values.
-    """
-    if not args or any(a.split("=")[0] in ("-c", "--config", "-h", "--help") for a in args):
-        return args
-    missing = {"--model": GFL, "--data": DNC}
-    named = {a.split("=")[0] for a in args}
-    return [args[0], *(f"{key}={kind.__name__}" for key, kind in missing.items() if key not in named), *args[1:]]

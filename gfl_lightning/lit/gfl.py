@@ -11,8 +11,7 @@ from gfl_lightning.checks import require, require_count
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.federated.exchange.prediction import Prediction
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.local.options import Estimator, LocalTraining
-from gfl_lightning.federated.local.paths import Path
+from gfl_lightning.federated.local.options import Estimator, LocalTraining, Path
 from gfl_lightning.federated.participation import Participation
 from gfl_lightning.federated.protection.release_facts import release_facts
 from gfl_lightning.federated.protocol.choice import ProtocolName
@@ -39,7 +38,7 @@ from gfl_lightning.privacy.guarantee import Guarantee
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.report import PrivacyReport
 
-KNOWN = (SGC, Identity, LearnablePolynomial, Momentum, FedAdam)  # imported so that checkpoints and short names find them
+KNOWN = (SGC, Identity, LearnablePolynomial, Momentum, FedAdam)  # for checkpoints and short names
 
 
 class GFL(RoundModule):
@@ -91,9 +90,10 @@ class GFL(RoundModule):
     ) -> None:
         options = described(locals())
         require_count("seed", seed, least=0)
-        self.model = Model(SizedEncoder(encoder, num_features, num_classes), aggregator)
-        weights = self.model.initial_weights(generator(seed, Stream.WEIGHTS))
+        model = Model(SizedEncoder(encoder, num_features, num_classes), aggregator)
+        weights = model.initial_weights(generator(seed, Stream.WEIGHTS))
         super().__init__(weights, num_features, num_classes, local.lr, lr_scheduler)
+        self.model = model
         self.save_hyperparameters(options)
         self.estimator: Estimator = estimator
         self.local, self.server, self.participation = local, server, participation

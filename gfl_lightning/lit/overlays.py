@@ -64,7 +64,7 @@ def statements(callbacks: Any) -> set[str]:
 
 def _replaces(argument: str) -> bool:
     """Whether an argument, possibly abbreviated, can replace the callbacks that were named before it."""
-    name = argument.split("=")[0]
+    name = argument.split("=", maxsplit=1)[0]
     return argument.startswith("-c") or (name.startswith("--") and any(one.startswith(name) for one in REPLACING))
 
 

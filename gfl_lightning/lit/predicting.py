@@ -109,7 +109,7 @@ class PredictingModule(LightningModule):
         self.log_dict({f"{split}_{name}": value for name, value in vars(metrics).items()}, batch_size=1)
 
     @classmethod
-    def load_from_checkpoint(cls: type[M], checkpoint_path: Any, **options: Any) -> M:
+    def load_from_checkpoint(cls: type[M], checkpoint_path: Any, *arguments: Any, **options: Any) -> M:
         """A module from a checkpoint, as Lightning's, with its parts built from their descriptions."""
         checkpoint = torch.load(
             checkpoint_path, map_location="cpu", weights_only=options.get("weights_only") is not False
@@ -118,7 +118,7 @@ class PredictingModule(LightningModule):
         if hasattr(checkpoint_path, "seek"):
             checkpoint_path.seek(0)
         parts = rebuilt(cls, checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
-        return super().load_from_checkpoint(checkpoint_path, **parts | options)
+        return super().load_from_checkpoint(checkpoint_path, *arguments, **parts | options)
 
 
 def _register(module: nn.Module, name: str, weight: Tensor) -> None:

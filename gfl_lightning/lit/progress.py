@@ -21,7 +21,7 @@ def progress_line(done: int, total: float, rate: float, left: float, metrics: di
     """Rounds done, their share of the total, rounds per second, seconds left and metrics; what is infinite is left out.
 
     >>> progress_line(157, 300, 812.4, 1.2, {"val_loss": 0.29312})
-    'Round 157/300  52%  812/s  0:00:01 left  val_loss 0.2931'
+    'Round 157/300   52%  812/s  0:00:01 left  val_loss 0.2931'
     >>> progress_line(7, float("inf"), 0.5, float("inf"), {})
     'Round 7  0.5/s'
     """
@@ -36,7 +36,7 @@ def progress_line(done: int, total: float, rate: float, left: float, metrics: di
 
 
 class RoundProgressBar(ProgressBar):
-    """``Round 157/300  52%  812/s  0:00:01 left  val_loss 0.2931``: what `FederatedTrainer` shows of a fit.
+    """``Round 157/300   52%  812/s  0:00:01 left  val_loss 0.2931``: what `FederatedTrainer` shows of a fit.
 
     A terminal's line is redrawn ten times a second. Where standard error is a file, a line is added for every tenth of
     the rounds and for the last one; where their number is unknown, after 1, 4, 16, … seconds. The rate is the average

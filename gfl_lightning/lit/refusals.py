@@ -11,9 +11,11 @@ from pytorch_lightning.callbacks import (
     LearningRateFinder,
     StochasticWeightAveraging,
 )
+from pytorch_lightning.plugins import CheckpointIO
 
 from gfl_lightning.checks import InputError, require
 
+ONE_PROCESS = "the federation is simulated in one process"
 ONLY_DEFAULT = {
     "max_epochs": "a fit is one epoch of rounds; max_steps is their number",
     "min_epochs": "a fit is one epoch of rounds; min_steps is their least number",
@@ -22,23 +24,34 @@ ONLY_DEFAULT = {
     "gradient_clip_algorithm": "clients take plain SGD steps",
     "overfit_batches": "a round always uses the training samples of its clients",
     "reload_dataloaders_every_n_epochs": "the data of the clients do not change during a fit",
-    "num_nodes": "the federation is simulated in one process",
+    "limit_test_batches": "a test is of all test samples",
+    "limit_predict_batches": "predictions are of all samples",
+    "num_nodes": ONE_PROCESS,
+    "use_distributed_sampler": ONE_PROCESS,
+    "sync_batchnorm": ONE_PROCESS,
     "num_sanity_val_steps": "every round evaluates the model anyway",
     "check_val_every_n_epoch": "a fit is one epoch; val_check_interval counts rounds",
+    "barebones": "rounds log and validate",
+    "model_registry": "models are kept in files",
 }
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "accumulate_grad_batches": (1,),
     "overfit_batches": (0, 0.0),
     "reload_dataloaders_every_n_epochs": (0,),
+    "limit_test_batches": (1.0,),
+    "limit_predict_batches": (1.0,),
     "num_nodes": (1,),
+    "use_distributed_sampler": (True,),
+    "sync_batchnorm": (False,),
     "num_sanity_val_steps": (0,),
     "check_val_every_n_epoch": (1,),
+    "barebones": (False,),
 }
 CALLBACKS: dict[type[Callback], str] = {
     StochasticWeightAveraging: "it averages over epochs, of which a fit has one; WeightAveraging averages over rounds",
     GradientAccumulationScheduler: "a round averages models, it accumulates no gradients",
-    BatchSizeFinder: "the batch size belongs to the clients (model batch_size)",
-    LearningRateFinder: "it needs a loss per batch; the clients' rate is model lr",
+    BatchSizeFinder: "the batch size belongs to the clients (model.local.batch_size)",
+    LearningRateFinder: "it needs a loss per batch; the clients' rate is model.local.lr",
 }
 PRECISIONS = (None, "32-true", "64-true", 32, 64, "32", "64")
 
@@ -49,21 +62,20 @@ def refuse_what_rounds_cannot_do(options: dict[str, Any]) -> None:
         value = options.get(name)
         if value is not None and value not in NEUTRAL.get(name, ()):
             raise InputError(f"{name} must be left out, as {why}, got {value!r}.")
-    devices = options.get("devices", "auto")
-    require(devices in ("auto", 1, "1", [0]), "devices", "be 1, as the federation is simulated in one process", devices)
-    precision = options.get("precision")
+    devices, precision = options.get("devices", "auto"), options.get("precision")
+    require(devices in ("auto", 1, "1", [0]), "devices", f"be 1, as {ONE_PROCESS}", devices)
     require(precision in PRECISIONS, "precision", "be 32-true or 64-true", precision)
     strategy = options.get("strategy", "auto")
-    require(
-        strategy in ("auto", "single_device"),
-        "strategy",
-        "be auto, as the federation is simulated in one process",
-        strategy,
-    )
-    require(not options.get("barebones"), "barebones", "be left out, as rounds log and validate", True)
+    require(strategy in ("auto", "single_device"), "strategy", f"be auto, as {ONE_PROCESS}", strategy)
     limit = options.get("limit_train_batches")
     whole = options.get("max_steps") != -1 or limit is None or isinstance(limit, int) or limit == 1.0
     require(whole, "limit_train_batches", "be a number of rounds where max_steps sets none", limit)
+    limit = options.get("limit_val_batches")
+    require(limit in (None, 0, 1), "limit_val_batches", "be 0 or 1.0, none or all of the validation samples", limit)
+    plugins = options.get("plugins") or []
+    plugins = plugins if isinstance(plugins, list) else [plugins]
+    saving = all(isinstance(plugin, CheckpointIO) for plugin in plugins)
+    require(saving, "plugins", f"be ones that write checkpoints (CheckpointIO), as {ONE_PROCESS}", plugins)
     for callback in options.get("callbacks") or []:
         for kind, why in CALLBACKS.items():
             if isinstance(callback, kind):

@@ -82,7 +82,7 @@ class RoundLoop(_FitLoop):
         self.epoch_loop._results.batch_size = 1
         self._hook("on_train_batch_start", number, number)
         progress.increment_started()
-        output = module.training_step(number, number)
+        output = call._call_lightning_module_hook(trainer, "training_step", number, number)
         self._count_step()
         progress.increment_processed()
         self._publish(module.round_metrics)

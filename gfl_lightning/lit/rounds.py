@@ -11,8 +11,8 @@ from pytorch_lightning.callbacks import Callback, ProgressBar
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.lit.data import as_datamodule
-from gfl_lightning.lit.protecting import refuse_contradictions
 from gfl_lightning.lit.progress import RoundProgressBar
+from gfl_lightning.lit.protecting import refuse_contradictions
 from gfl_lightning.lit.refusals import refuse_what_rounds_cannot_do
 from gfl_lightning.lit.round_loop import RoundLoop
 

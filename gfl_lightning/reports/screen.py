@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from gfl_lightning.parts import CLASS, OPTIONS
-from gfl_lightning.reports.summary import class_name
+
+OF_PRIVACY = ("protection", "guarantee")  # the report on privacy says what of them is in force
 
 
 def render(summary: dict[str, Any], folder: Path | None) -> str:
     """The record that `Fit.record` makes; ``folder`` is where its files are, if any were written."""
     rounds = f"{summary['rounds']} ({summary['updates']} updates, {summary['seconds']:.1f} s)"
-    parts = {role: part_text(part) for role, part in summary["parts"].items() if role not in ("protection", "guarantee")}
+    parts = {role: part_text(part) for role, part in summary["parts"].items() if role not in OF_PRIVACY}
     lines = {
         "model": f"{summary['model']} on {summary['data']}, seed {summary['seed']}",
         **parts,
@@ -35,10 +36,10 @@ def part_text(part: Any) -> str:
     'Cosine(k=3, of=[1, 2.5])'
     """
     if isinstance(part, dict) and CLASS in part:
-        return f"{class_name(part)}({_listed(part.get(OPTIONS, {}))})"
+        return f"{str(part[CLASS]).rpartition('.')[2]}({_listed(part.get(OPTIONS, {}))})"
     if isinstance(part, list):
         return f"[{', '.join(part_text(one) for one in part)}]"
-    return f"{part:.6g}" if isinstance(part, float) else str(part)
+    return f"{part:.6g}" if isinstance(part, float) and not part.is_integer() else str(part)
 
 
 def _listed(options: dict[str, Any]) -> str:

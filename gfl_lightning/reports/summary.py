@@ -26,7 +26,7 @@ class Fit:
     Args:
         status: how it ended: finished, interrupted or diverged.
         model: name of the model's class.
-        parts: the parts in use by their role, as they are or as they were described: the data set, the encoder, …
+        parts: those in use by their role, as they are or as they were described: ``data`` is the data set, …
         best: the round that was kept.
         test: metrics of its weights on the test samples.
         rounds: rounds made.
@@ -57,7 +57,7 @@ class Fit:
         return {
             "status": self.status,
             "model": self.model,
-            "data": class_name(parts["data"]),
+            "data": type(self.parts["data"]).__name__,
             "test_accuracy": self.test.accuracy,
             "test_client_accuracy": self.test.client_accuracy,
             "test_loss": self.test.loss,
@@ -92,11 +92,6 @@ def part_record(part: Any) -> Any:
         options = {field.name: part_record(getattr(part, field.name)) for field in fields(part) if field.init}
         return {CLASS: f"{type(part).__module__}.{type(part).__qualname__}", OPTIONS: options}
     return part if part is None or isinstance(part, (bool, int, float, str)) else str(part)
-
-
-def class_name(record: Any) -> str:
-    """The name of a part's class, without its module."""
-    return str(record[CLASS]).rpartition(".")[2]
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> Path:

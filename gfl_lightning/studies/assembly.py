@@ -35,7 +35,7 @@ def model_of(cell: Cell, graph: ClientGraph) -> RoundModule:
     sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes}
     if cell.experiment.model == LocalMLPs.__name__:
         sizes["num_clients"] = graph.num_clients
-    options = {**stated.get("init_args", {}), "seed": cell.seed, **sizes}
+    options = {**stated["init_args"], "seed": cell.seed, **sizes}
     return _built(RoundModule, {**stated, "init_args": options})
 
 
@@ -53,4 +53,4 @@ def _built(kind: type[Any], description: dict[str, Any]) -> Any:
     """The object of a class path and nested options, read as the command line reads them."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(kind, "part")
-    return parser.instantiate_classes(parser.parse_object({"part": description}))["part"]
+    return parser.instantiate(parser.parse_object({"part": description}))["part"]

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from gfl_lightning.checks import require
 
@@ -37,13 +37,16 @@ class Experiment:
         """The configuration ``name`` of the folder configs, such as ``paper/dnc_synthetic``."""
         config = _config(name)
         require(set(config["trainer"]) == {"max_steps"}, f"trainer of {name}", "be max_steps alone", config["trainer"])
-        return cls._of({"rounds": config["trainer"]["max_steps"], "model": config["model"], "data": config["data"]})
+        parts = {part: {"init_args": {}} | config[part] for part in ("model", "data")}
+        return cls._of({"rounds": config["trainer"]["max_steps"], **parts})
 
     @classmethod
     def _of(cls, content: Options) -> Experiment:
         return cls(json.dumps(content, sort_keys=True))
 
-    def changed(self, rounds: int | None = None, model: Options | None = None, data: Options | None = None) -> Experiment:
+    def changed(
+        self, rounds: int | None = None, model: Options | None = None, data: Options | None = None
+    ) -> Experiment:
         """The same with other rounds, or other options of the model and of the data, merged into those there are."""
         content = self.content
         for part, options in (("model", model), ("data", data)):
@@ -162,4 +165,4 @@ def _class_of(part: Options) -> str:
 
 
 def _options_of(part: Options) -> dict[str, Any]:
-    return dict(part.get("init_args", {}))
+    return dict(part["init_args"])

@@ -111,7 +111,4 @@ def _disagreements(outcome: Outcome) -> str:
 
 
 def _pictures(study: str, figures: dict[str, list[tuple[str, str]]]) -> list[str]:
-    return [
-        f"![{caption}]({IMAGES}/{name}.png)\n\n{caption}"
-        for name, caption in figures.get(study, [])
-    ]
+    return [f"![{caption}]({IMAGES}/{name}.png)\n\n{caption}" for name, caption in figures.get(study, [])]

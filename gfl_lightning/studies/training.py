@@ -11,7 +11,7 @@ from gfl_lightning.baselines.span import on_span
 from gfl_lightning.engine.best import Best
 from gfl_lightning.engine.engine import DivergedError, Engine, Predictor
 from gfl_lightning.engine.evaluation import Metrics, share_correct
-from gfl_lightning.graphs.client_graph import ClientGraph, Split
+from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.lit.central import Central
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.studies.assembly import graph_of, model_of

@@ -58,3 +58,20 @@ def test_its_configurations_run_and_a_hospital_joins(hospitals: Path, monkeypatc
     table = pd.read_csv("joined.csv")
     assert (table["client"] == "hospital 31").sum() == 100
     assert set(table["predicted"]) <= {"yes", "no"}
+
+
+def test_the_comparison_runs(tmp_path: Path) -> None:
+    """All four methods on one network, a few rounds each; the last hospital joins without labels."""
+    script = "import sys, compare; compare.main(sys.argv[1], networks=1, rounds=3)"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "figure.png")],
+        cwd=EXAMPLE,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines()
+    groups = ("graph federated", "on random edges", "FedAvg")
+    assert [sum(line.strip().startswith(name) for line in lines) for name in (*groups, "isolated")] == [4, 4, 4, 3]
+    assert sum(line.endswith("(1 hospitals)") for line in lines) == 3
+    assert (tmp_path / "figure.png").stat().st_size > 10_000

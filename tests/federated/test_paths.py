@@ -13,7 +13,7 @@ from oracle import Client, dense_powers, run_round
 from torch import Tensor
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.federated.exchange import neighbourhood
+from gfl_lightning.federated.exchange import neighbourhood, prediction
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local import dual, general
 from gfl_lightning.federated.local.options import LocalTraining, Path
@@ -178,7 +178,7 @@ def test_small_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(general, "CHUNK_BYTES", 1)
     monkeypatch.setattr(dual, "CHUNK_ENTRIES", 1)
     monkeypatch.setattr(neighbourhood, "ROW_ENTRIES", 1)
-    monkeypatch.setattr(neighbourhood, "DENSE_ENTRIES", 1)
+    monkeypatch.setattr(prediction, "DENSE_ENTRIES", 1)
     for (path, variant), reference in zip(cases, whole, strict=True):
         federation = build("sc", 3, path, **variant)
         assert_close(trajectory(federation), reference, 1e-12)

@@ -77,7 +77,10 @@ def test_reported_losses_are_weighted_and_accuracies_are_not() -> None:
     rows = graph.mask(Split.VAL)
     assert graph.weight is not None
     loss = (graph.weight[rows] * F.cross_entropy(logits[rows], graph.y[rows], reduction="none")).mean()
-    found, plain = made.metrics_of(weights)["val"], federation(replace(graph, weight=None), "auto").metrics_of(weights)
+    found, plain = (
+        made.metrics_of(weights)["val"],
+        federation(replace(graph, weight=torch.ones(())), "auto").metrics_of(weights),
+    )
     assert found.loss == pytest.approx(float(loss))
     assert found.accuracy == plain["val"].accuracy
     assert found.client_accuracy == plain["val"].client_accuracy

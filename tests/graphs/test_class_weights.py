@@ -15,7 +15,6 @@ from gfl_lightning.graphs.client_graph import ClientGraph, Split
 
 def test_balanced_weights_give_every_class_the_same_say() -> None:
     graph = weigh_classes(random_clients("sc"), "balanced", range(3))
-    assert graph.weight is not None
     train = graph.mask(Split.TRAIN)
     totals = [float(graph.weight[train & (graph.y == code)].sum()) for code in range(3)]
     assert totals == pytest.approx([float(train.sum()) / 3] * 3)
@@ -28,7 +27,6 @@ def test_given_weights_go_by_name() -> None:
     graph = random_clients("sc")
     assert weigh_classes(graph, None, range(3)) is graph
     found = weigh_classes(graph, {"no": 1.0, "maybe": 2.0, "yes": 5.0}, ["no", "maybe", "yes"]).weight
-    assert found is not None
     assert torch.equal(found, torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)[graph.y])
 
 
@@ -49,11 +47,8 @@ def test_weights_of_samples_survive_pyg_and_precision() -> None:
     graph = weigh_classes(random_clients("sc"), "balanced", range(3))
     again = ClientGraph.from_data(graph.to_data())
     assert_same_bits(graph, again)
-    assert graph.weight is not None
-    assert again.weight is not None
     assert torch.equal(again.weight, graph.weight)
     single = graph.to(torch.float32)
-    assert single.weight is not None
     assert single.weight.dtype == torch.float32
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from lit_types import Fit
 
-from gfl_lightning.lit.data import DNC
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.rounds import FederatedTrainer
+from gfl_lightning.models.encoders.mlp import MLP
 
 
 @pytest.fixture
@@ -29,8 +31,8 @@ def fit(data: DNC, tmp_path: Path) -> Fit:
         made = FederatedTrainer(
             **quiet | {"enable_model_summary": False, "accelerator": "cpu", "default_root_dir": tmp_path} | trainer
         )
-        module = GFL(10, 2, **{"hidden": [8], "local_steps": 2} | (model or {}))
-        made.fit(module, datamodule=data, **fit or {})
+        module = GFL(10, 2, **{"encoder": MLP((8,)), "local": LocalTraining(steps=2)} | (model or {}))
+        made.fit(module, data, **fit or {})
         return made, module
 
     return run

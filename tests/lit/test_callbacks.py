@@ -21,8 +21,10 @@ from pytorch_lightning.callbacks import (
 from pytorch_lightning.loggers import CSVLogger
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from gfl_lightning.lit.data import DNC
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.lit.gfl import GFL
+from gfl_lightning.models.encoders.mlp import MLP
 
 
 def losses(folder: Path) -> list[float]:
@@ -92,20 +94,20 @@ def test_learning_rate_monitor_with_a_scheduler_on_the_clients_rate(fit: Fit, tm
     logger = CSVLogger(str(tmp_path))
     monitor = LearningRateMonitor()
     schedule = partial(StepLR, step_size=2, gamma=0.1)
-    _, module = fit(model={"lr": 1.0, "lr_scheduler": schedule}, max_steps=5, logger=logger, callbacks=[monitor])
+    _, module = fit(model={"local": LocalTraining(lr=1.0, steps=2), "lr_scheduler": schedule}, max_steps=5, logger=logger, callbacks=[monitor])
     with (Path(logger.log_dir) / "metrics.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     used = [float(row["lr"]) for row in rows if row["lr"]]
     assert used == pytest.approx([1.0, 1.0, 0.1, 0.1, 0.01])
     watched = [float(row["lr-SGD"]) for row in rows if row["lr-SGD"]]
     assert watched == pytest.approx(used)
-    _, constant = fit(model={"lr": 1.0}, max_steps=5)
+    _, constant = fit(model={"local": LocalTraining(lr=1.0, steps=2)}, max_steps=5)
     assert not torch.equal(constant.state.weights["W1"], module.state.weights["W1"])
 
 
 def test_plateau_scheduler_follows_the_validation_loss(fit: Fit) -> None:
     schedule = partial(ReduceLROnPlateau, factor=0.5, patience=0, threshold=10.0)
-    trainer, _ = fit(model={"lr": 1.0, "lr_scheduler": schedule}, max_steps=6, val_check_interval=2)
+    trainer, _ = fit(model={"local": LocalTraining(lr=1.0, steps=2), "lr_scheduler": schedule}, max_steps=6, val_check_interval=2)
     assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.125)
 
 
@@ -130,7 +132,7 @@ def test_weight_averaging_averages_over_rounds_and_is_what_validation_sees(fit: 
     averaging = WeightAveraging()
     trainer, module = fit(max_steps=6, val_check_interval=6, callbacks=[averaging])
     federation: Federation = module.federation
-    state, weights = federation.start(GFL(10, 2, hidden=[8], local_steps=2).current_weights()), []
+    state, weights = federation.start(GFL(10, 2, MLP((8,))).current_weights()), []
     for _ in range(6):
         state, report = federation.round(state)
         weights.append(state.weights["W1"])

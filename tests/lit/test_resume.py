@@ -16,17 +16,22 @@ from lit_types import Fit
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, WeightAveraging
 
-from gfl_lightning.lit.data import DNC
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.federated.server.fed_adam import FedAdam
+from gfl_lightning.federated.server.momentum import Momentum
+from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.rounds import FederatedTrainer
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
 
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"batch_size": 1, "seed": 4},
-    {"train_participation": 0.5, "share_participation": 0.3},
-    {"server_optimizer": "adam", "server_lr": 0.1},
-    {"aggregator": "learnable", "M": 3},
-    {"share_participation": 5, "server_optimizer": "momentum", "protocol": "gram"},
+    {"local": LocalTraining(steps=2, batch_size=1), "seed": 4},
+    {"participation": Participation(0.5, 0.3)},
+    {"server": FedAdam(lr=0.1)},
+    {"aggregator": LearnablePolynomial(M=3)},
+    {"participation": Participation(share=5), "server": Momentum(), "protocol": "gram"},
 ]
 
 
@@ -84,7 +89,7 @@ def test_a_finished_run_can_be_extended(fit: Fit, tmp_path: Path) -> None:
 
 
 def test_a_loaded_model_may_start_anew_and_a_live_one_go_on(fit: Fit, tmp_path: Path, data: DNC) -> None:
-    model = {"share_participation": 0.5, "server_optimizer": "momentum"}
+    model = {"participation": Participation(share=0.5), "server": Momentum()}
     saving = ModelCheckpoint(tmp_path / "c", save_last=True)
     trainer, whole = fit(model, max_steps=7, callbacks=[saving], enable_checkpointing=True)
     loaded = GFL.load_from_checkpoint(tmp_path / "c" / "last.ckpt", weights_only=True)
@@ -98,7 +103,7 @@ def test_a_loaded_model_may_start_anew_and_a_live_one_go_on(fit: Fit, tmp_path: 
 
 
 def test_a_checkpoint_loaded_into_a_trained_module_is_what_it_saves(fit: Fit, tmp_path: Path, data: DNC) -> None:
-    model = {"share_participation": 0.5, "server_optimizer": "momentum"}
+    model = {"participation": Participation(share=0.5), "server": Momentum()}
     saving = ModelCheckpoint(tmp_path / "c", every_n_train_steps=6, save_last=True)
     _, module = fit(model, max_steps=9, callbacks=[saving], enable_checkpointing=True)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
@@ -124,11 +129,9 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
-from gfl_lightning.lit.data import DNC
-from gfl_lightning.lit.data import DNC
-from gfl_lightning.lit.gfl import GFL
-from gfl_lightning.lit.rounds import FederatedTrainer
-from gfl_lightning.lit.rounds import FederatedTrainer
+from gfl_lightning import DNC, GFL, FederatedTrainer
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.models.encoders.mlp import MLP
 
 class Slow(Callback):
     def on_train_batch_end(self, trainer, *_):
@@ -140,7 +143,7 @@ data = DNC(num_clients=60, num_features=10)
 saving = ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1, save_last=True)
 trainer = FederatedTrainer(max_steps=200, logger=False, callbacks=[saving, Slow()], enable_progress_bar=False,
                            enable_model_summary=False, accelerator="cpu", default_root_dir=folder)
-trainer.fit(GFL(10, 2, hidden=[8], local_steps=2), datamodule=data)
+trainer.fit(GFL(10, 2, MLP((8,)), local=LocalTraining(steps=2)), data)
 """
 
 

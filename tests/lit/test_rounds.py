@@ -19,13 +19,16 @@ from pytorch_lightning.callbacks import (
     Timer,
 )
 from pytorch_lightning.loops.fit_loop import _FitLoop
+from pytorch_lightning.plugins import MixedPrecision
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import Federation
-from gfl_lightning.federated.options import LocalTraining
-from gfl_lightning.lit.data import DNC
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.lit.gfl import GFL
-from gfl_lightning.lit.rounds import FederatedTrainer, RoundLoop
+from gfl_lightning.lit.round_loop import RoundLoop
+from gfl_lightning.lit.rounds import FederatedTrainer
+from gfl_lightning.models.encoders.mlp import MLP
 
 
 class Recorder(Callback):
@@ -56,9 +59,9 @@ class Recorder(Callback):
 
 
 def test_a_fit_is_the_bare_federation(fit: Fit, data: DNC) -> None:
-    trainer, module = fit(max_steps=7, model={"batch_size": 1, "seed": 3})
     local = LocalTraining(0.5, 2, 1)
-    federation = Federation(data.graph, module.encoder, local=local, seed=3)
+    trainer, module = fit(max_steps=7, model={"local": local, "seed": 3})
+    federation = Federation(data.graph, MLP((8,)), local=local, seed=3)
     state = federation.start()
     for _ in range(7):
         state, report = federation.round(state)
@@ -176,6 +179,10 @@ def test_training_needs_no_gradient_and_leaves_none(fit: Fit) -> None:
         ({"accumulate_grad_batches": 2}, "accumulate_grad_batches must be left out, as a round averages models"),
         ({"gradient_clip_val": 1.0}, "gradient_clip_val must be left out, as clients take plain SGD steps, got 1.0"),
         ({"overfit_batches": 1}, "overfit_batches must be left out"),
+        ({"limit_val_batches": 0.5}, "limit_val_batches must be 0 or 1.0, none or all of the validation samples, got 0.5"),
+        ({"limit_test_batches": 0}, "limit_test_batches must be left out, as a test is of all test samples, got 0"),
+        ({"sync_batchnorm": True}, "sync_batchnorm must be left out, as the federation is simulated in one process"),
+        ({"plugins": [MixedPrecision("bf16-mixed", "cpu")]}, "plugins must be ones that write checkpoints"),
         ({"devices": 2}, "devices must be 1, as the federation is simulated in one process, got 2"),
         ({"precision": "bf16-mixed"}, "precision must be 32-true or 64-true, got 'bf16-mixed'"),
         ({"max_steps": 0}, "max_steps must be at least 1, or -1 for no limit, got 0"),
@@ -193,7 +200,7 @@ def test_what_rounds_cannot_do_is_refused(options: dict[str, Any], sentence: str
 
 def test_data_without_a_client_graph_are_refused() -> None:
     trainer = FederatedTrainer(logger=False, accelerator="cpu", enable_progress_bar=False, enable_checkpointing=False)
-    with pytest.raises(InputError, match="datamodule must be one that produces a client graph, got None"):
+    with pytest.raises(InputError, match="datamodule must be a data set, which makes a client graph, got None"):
         trainer.fit(GFL(10, 2), train_dataloaders=[0], val_dataloaders=[0])
 
 

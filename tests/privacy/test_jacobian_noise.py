@@ -6,10 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise, JacobianNoiseSource, entrywise
+from gfl_lightning.federated.protection.aggregated_noise import AggregatedNoise
+from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
+from gfl_lightning.federated.protection.jacobian_noise_sources import entrywise
+from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.models.encoders.mlp import MLP
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 
 N, K, C, M, D = 6, 3, 2, 3, 7
-SHAPES = {"W1": (M, D), "W2": (C, M)}
+ENCODER = SizedEncoder(MLP((M,)), D, C)
 STD = 0.7
 DRAWS = 4_000
 
@@ -29,14 +34,16 @@ def samples(n: int = 1) -> Tensor:
     return normal(K, n, D, seed=2)
 
 
-def source(hops: int = 1, n: int | None = 1) -> JacobianNoiseSource:
+def source(hops: int = 1, n: int | None = 1) -> AggregatedNoise:
     """A source that draws what is read of n samples each, or all of the noise."""
-    return JacobianNoiseSource.of(STD, rows(hops), SHAPES, C, None if n is None else samples(n))
+    return AggregatedNoise.of(STD, rows(hops), ENCODER, None if n is None else samples(n))
 
 
 def from_entries(hops: int, seed: int) -> JacobianNoise:
     """E_j for every client and every entry, mixed by R: the definition."""
-    return entrywise(rows(hops), SHAPES, C, STD, lambda j: torch.Generator().manual_seed(seed * N + j), list(range(N)))
+    return entrywise(
+        Gaussian(STD), rows(hops), ENCODER, lambda j: torch.Generator().manual_seed(seed * N + j), list(range(N))
+    )
 
 
 def close(found: Tensor, expected: Tensor, slack: float = 1.0) -> None:
@@ -62,9 +69,25 @@ def test_all_of_the_noise_has_its_joint_covariance_over_clients_and_hops(hops: i
     close(covariance(across), STD**2 * float(R[0] @ R[0]) * torch.eye(2, dtype=torch.float64))
 
 
+def whole(noise: JacobianNoise) -> Tensor:
+    """The feature weight's part as far as it is drawn, ``[K, L, c, m, d]``."""
+    return noise.parts(["W1"])["W1"]
+
+
+def mixed(noise: JacobianNoise, weight: Tensor) -> Tensor:
+    """Σ weight G of the feature weight's part."""
+    return noise.mixed_into(torch.zeros(M, D, dtype=torch.float64), weight)
+
+
+def read_by(noise: JacobianNoise, x: Tensor) -> Tensor:
+    """G_k x of own samples for one hop, ``[K, c, n, m]``."""
+    ((first, _),) = noise.reads(x, "W2")
+    return first
+
+
 def seen(noise: JacobianNoise, x: Tensor) -> Tensor:
     """What the clients read of their own samples, ``[K, L, c, n, m]``, for any number of hops."""
-    return torch.einsum("klomd,knd->klonm", noise.whole("W1"), x)
+    return torch.einsum("klomd,knd->klonm", whole(noise), x)
 
 
 def reacting(read: Tensor) -> Tensor:
@@ -83,11 +106,11 @@ def test_reads_and_what_enters_the_average_have_the_law_of_entrywise_noise(hops:
         noise = made.draw(torch.Generator().manual_seed(number))
         read = seen(noise, x)
         weight = reacting(read)
-        average = noise.mixed(weight) + made.unread(weight, None, torch.Generator().manual_seed(number), later)
+        average = mixed(noise, weight) + made.unread(weight, None, torch.Generator().manual_seed(number), later)
         ours.append(torch.cat([read[:, :, 0, 0, 1].flatten(), average[1]]))
         entries = from_entries(hops, number + DRAWS)
         read = seen(entries, x)
-        theirs.append(torch.cat([read[:, :, 0, 0, 1].flatten(), entries.mixed(reacting(read))[1]]))
+        theirs.append(torch.cat([read[:, :, 0, 0, 1].flatten(), mixed(entries, reacting(read))[1]]))
     a, b = torch.stack(ours), torch.stack(theirs)
     scale = float(b.std(0).max())
     assert float((a.mean(0) - b.mean(0)).abs().max()) < 6 * scale * 2**0.5 / DRAWS**0.5
@@ -102,18 +125,18 @@ def test_for_fixed_coefficients_the_average_is_white() -> None:
     for number in range(DRAWS):
         noise = made.draw(torch.Generator().manual_seed(number))
         unread = made.unread(weight, None, torch.Generator().manual_seed(number), later)
-        average.append((noise.mixed(weight) + unread)[1])
+        average.append((mixed(noise, weight) + unread)[1])
     variance = STD**2 * float((R.T @ weight[:, 0]).square().sum())
     close(covariance(torch.stack(average)), variance * torch.eye(D, dtype=torch.float64))
 
 
 def test_reads_are_inner_products_of_one_draw() -> None:
     drawn, x = source(n=2).draw(torch.Generator().manual_seed(0)), samples(2)
-    assert torch.allclose(drawn.on(x), seen(drawn, x)[:, 0])
+    assert torch.allclose(read_by(drawn, x), seen(drawn, x)[:, 0])
     weight = normal(K, 1, C, seed=7)
-    assert torch.allclose(drawn.mixed(weight), torch.einsum("klo,klomd->md", weight, drawn.whole("W1")))
+    assert torch.allclose(mixed(drawn, weight), torch.einsum("klo,klomd->md", weight, whole(drawn)))
     some = torch.tensor([2, 0])
-    assert torch.allclose(drawn.take(some).on(x[some]), drawn.on(x)[some])
+    assert torch.allclose(read_by(drawn.take(some), x[some]), read_by(drawn, x)[some])
 
 
 def test_places_choose_clients() -> None:
@@ -130,9 +153,9 @@ def test_clients_with_the_same_samples_and_neighbours_are_no_trouble() -> None:
     """M is singular then; reads of twins are equal, and nothing overflows."""
     R, x = rows(1), samples()
     R[1], x[1] = R[2], x[2]
-    made = JacobianNoiseSource.of(STD, R, SHAPES, C, x)
+    made = AggregatedNoise.of(STD, R, ENCODER, x)
     noise = made.draw(torch.Generator().manual_seed(0))
-    assert torch.allclose(noise.on(x)[1], noise.on(x)[2], atol=1e-6)
+    assert torch.allclose(read_by(noise, x)[1], read_by(noise, x)[2], atol=1e-6)
     later = (torch.Generator().manual_seed(0), torch.Generator().manual_seed(1))
     assert float(made.unread(normal(K, 1, C, seed=5), None, *later).abs().max()) < 100
 

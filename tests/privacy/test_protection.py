@@ -11,8 +11,8 @@ from protections import protection
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.protection.clipping import clip_scale, clipped_rows
+from gfl_lightning.privacy.guarantee import Guarantee
 from gfl_lightning.privacy.protection import Protection
-from gfl_lightning.privacy.releases import Guarantee
 
 
 def test_clipping_bounds_long_rows_and_leaves_short_ones() -> None:
@@ -36,12 +36,12 @@ def test_the_default_does_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hidden_std": -0.1}, "hidden_std must be finite and at least 0, got -0.1"),
-        ({"jacobian_std": math.inf}, "jacobian_std must be finite and at least 0, got inf"),
-        ({"update_std": math.nan}, "update_std must be finite and at least 0, got nan"),
-        ({"hidden_clip": 0.0}, "hidden_clip must be positive, got 0.0"),
-        ({"update_clip": -1.0}, "update_clip must be positive, got -1.0"),
-        ({"noise_multiplier": 1.0}, "step_clip must be finite where noise_multiplier is not 0"),
+        ({"hidden_std": -0.1}, "std must be finite and at least 0, got -0.1"),
+        ({"jacobian_std": math.inf}, "std must be finite and at least 0, got inf"),
+        ({"update_std": math.nan}, "std must be finite and at least 0, got nan"),
+        ({"hidden_clip": 0.0}, "clip must be positive, got 0.0"),
+        ({"update_clip": -1.0}, "clip must be positive, got -1.0"),
+        ({"noise_multiplier": 1.0}, "clip must be finite where noise_multiplier is not 0"),
         ({"unit": "person"}, "unit must be one of client, sample, got 'person'"),
     ],
 )

@@ -129,7 +129,7 @@ def test_records_of_other_code_are_computed_again(
 ) -> None:
     order = ("--only", "necessity", "--quick", "--out", str(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr(store, "fingerprint_of", lambda method: "older code")
+        patch.setattr(store, "fingerprint_of", lambda cell: "older code")
         run(*order)
     capsys.readouterr()
     run(*order)
@@ -166,7 +166,7 @@ def no_cora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no network")
 
     monkeypatch.setenv("GFL_PLANETOID_ROOT", str(tmp_path / "nothing"))
-    monkeypatch.setattr(planetoid, "Planetoid", unreachable)
+    monkeypatch.setattr(planetoid.datasets, "Planetoid", unreachable)
 
 
 @pytest.mark.usefixtures("no_cora")

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from gfl_lightning.studies.catalogue import STUDIES
+from gfl_lightning.studies.experiment import Experiment
 from gfl_lightning.studies.outcome import agreement, published
 from gfl_lightning.studies.published import NOISE, SUMMARY, Published
 from gfl_lightning.studies.statistics import Estimate, band, estimate
@@ -63,9 +64,13 @@ def test_every_published_cell_has_a_row() -> None:
     assert all(published("dp", row) is not None for row in STUDIES["dp"](20))
 
 
+def _training(experiment: Experiment) -> tuple[int, float, int | None]:
+    return experiment.updates, experiment.lr, experiment.batch_size
+
+
 def test_set_ups_are_the_papers() -> None:
     found = {
-        (row.label, row.column): (row.method.updates, row.method.lr, row.method.batch_size, row.repetitions)
+        (row.label, row.column): (*_training(row.experiment), row.repetitions)
         for study in ("dnc", "snc", "sc", "connectivity", "dp")
         for row in STUDIES[study](20)
     }

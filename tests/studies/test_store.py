@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from gfl_lightning.studies import fingerprint as module
-from gfl_lightning.studies.cell import Cell, DataSet, Method
+from gfl_lightning.studies.cell import Cell
+from gfl_lightning.studies.experiment import Experiment
 from gfl_lightning.studies.store import Store
 
-CELL = Cell(DataSet("dnc"), Method("gfl", 100, 0.5, 10), 0)
+CELL = Cell(Experiment.read("paper/dnc_synthetic"), 0)
 RECORD = {"accuracy": 0.5, "seconds": 1.0}
 
 
@@ -28,13 +29,15 @@ def test_other_parameters_are_another_cell(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.keep(CELL, RECORD)
     others = [
-        Cell(DataSet("snc"), CELL.method, 0),
-        Cell(DataSet("dnc", (("graph_seed", 1),)), CELL.method, 0),
-        Cell(CELL.data, Method("gfl", 100, 0.5, 20), 0),
-        Cell(CELL.data, CELL.method, 1),
+        Cell(CELL.experiment.on(Experiment.read("paper/snc_synthetic")), 0),
+        Cell(CELL.experiment.changed(data={"graph_seed": 1}), 0),
+        Cell(CELL.experiment.changed(model={"local": {"steps": 20}}), 0),
+        Cell(CELL.experiment.changed(rounds=1), 0),
+        Cell(CELL.experiment, 1),
+        Cell(CELL.experiment, 0, probes=1),
     ]
     assert store.load(others) == ({}, 0)
-    assert len({cell.key for cell in (CELL, *others)}) == 5
+    assert len({cell.key for cell in (CELL, *others)}) == 7
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"record": {}}', "null"])
@@ -68,34 +71,38 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def fresh(kind: str, probed: bool = False) -> str:
-    return module.fingerprint.__wrapped__(kind, probed)
+def fresh(model: str, probed: bool = False) -> str:
+    return module.fingerprint.__wrapped__(model, probed)
 
 
 def test_code_counts_and_comments_do_not(package: Path) -> None:
-    before = fresh("gfl")
-    file = package / "federated" / "local.py"
+    before = fresh("GFL")
+    file = package / "federated" / "local" / "general.py"
     source = file.read_text()
-    file.write_text(source.replace('"""Step 4', '"""Reworded: step 4').replace("import math", "import math  # why"))
-    assert fresh("gfl") == before
+    file.write_text(
+        source.replace('"""The general path', '"""Reworded: the general path').replace(
+            "import math", "import math  # why"
+        )
+    )
+    assert fresh("GFL") == before
     file.write_text(source + "\n\nMORE = 1\n")
-    assert fresh("gfl") != before
+    assert fresh("GFL") != before
 
 
 def test_only_code_that_matters_counts(package: Path) -> None:
-    before = {"gfl": fresh("gfl"), "central": fresh("central"), "probed": fresh("gfl", True)}
-    for room in ("studies/page.py", "lit/figures.py"):
+    before = {"gfl": fresh("GFL"), "central": fresh("Central"), "probed": fresh("GFL", True)}
+    for room in ("studies/page.py", "reports/figures.py", "lit/rounds.py"):
         (package / room).write_text("CHANGED = 1\n")
-    assert before == {"gfl": fresh("gfl"), "central": fresh("central"), "probed": fresh("gfl", True)}
+    assert before == {"gfl": fresh("GFL"), "central": fresh("Central"), "probed": fresh("GFL", True)}
     (package / "baselines" / "central.py").write_text("CHANGED = 1\n")
-    assert fresh("central") != before["central"]
-    assert fresh("gfl") == before["gfl"]
+    assert fresh("Central") != before["central"]
+    assert fresh("GFL") == before["gfl"]
     (package / "theory" / "staleness.py").write_text("CHANGED = 1\n")
-    assert fresh("gfl", True) != before["probed"]
-    assert fresh("gfl") == before["gfl"]
+    assert fresh("GFL", True) != before["probed"]
+    assert fresh("GFL") == before["gfl"]
 
 
 def test_a_library_version_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fresh("gfl")
+    before = fresh("GFL")
     monkeypatch.setattr(module, "version", lambda name: "0.0")
-    assert fresh("gfl") != before
+    assert fresh("GFL") != before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,8 +28,12 @@ from gfl_lightning.theory.staleness import staleness
 
 def build(task: str, steps: int = 3, **options: Any) -> Federation:
     local = LocalTraining(0.3, steps, None if task == "dnc" else 2)
+    graph = random_clients(task)
+    weight = options.pop("weight", None)
     return Federation(
-        random_clients(task), MLP((5,)), **{"aggregator": APPNP(0.2, 4), "local": local, "seed": 5, **options}
+        graph if weight is None else replace(graph, weight=weight),
+        MLP((5,)),
+        **{"aggregator": APPNP(0.2, 4), "local": local, "seed": 5, **options},
     )
 
 
@@ -52,15 +57,17 @@ def slow_definition(federation: Federation, state: FederationState) -> tuple[flo
         W = {name: stacked[place] for name, stacked in models.weights.items()}
         x = graph.x[(graph.client == k) & graph.mask(Split.TRAIN)]
         y = graph.y[(graph.client == k) & graph.mask(Split.TRAIN)]
+        weight = graph.weight[(graph.client == k) & graph.mask(Split.TRAIN)]
         then = C(k, *state.weights.values())
         representation += float((then - C(k, *W.values())).square().sum())
         J_C = torch.autograd.functional.jacobian(lambda *w, k=k: C(k, *w), tuple(state.weights.values()))
         J_h = torch.autograd.functional.jacobian(
             lambda *w, x=x: encoder(dict(zip(names, w, strict=True)), x), tuple(W.values())
         )
-        r = (torch.softmax(A[k, k] * encoder(W, x) + then, 1) - F.one_hot(y, 3)) / len(x)
+        r = weight[:, None] * (torch.softmax(A[k, k] * encoder(W, x) + then, 1) - F.one_hot(y, 3)) / len(x)
         leaves = {name: w.clone().requires_grad_() for name, w in W.items()}
-        loss = F.cross_entropy(A[k, k] * encoder(leaves, x) + C(k, *leaves.values()), y)
+        logits = A[k, k] * encoder(leaves, x) + C(k, *leaves.values())
+        loss = (weight * F.cross_entropy(logits, y, reduction="none")).mean()
         exact = torch.autograd.grad(loss, list(leaves.values()))
         for own, other, true in zip(J_h, J_C, exact, strict=True):
             g = A[k, k] * torch.tensordot(r, own, 2)
@@ -79,6 +86,52 @@ def test_matches_the_slow_definition(task: str, estimator: str) -> None:
     found = staleness(federation, state)
     assert found.representation == pytest.approx(representation, rel=1e-9)
     assert found.gradient == pytest.approx(gradient, rel=1e-9)
+
+
+def random_weights(task: str) -> Tensor:
+    draw = torch.Generator().manual_seed(2)
+    return 0.1 + 3 * torch.rand(random_clients(task).num_samples, generator=draw, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("estimator", ["compensated", "v1"])
+@pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
+def test_weights_of_losses_enter_as_by_the_slow_definition(task: str, estimator: str) -> None:
+    federation = build(task, estimator=estimator, weight=random_weights(task))
+    state = federation.round(federation.start())[0]
+    representation, gradient = slow_definition(federation, state)
+    found = staleness(federation, state)
+    assert found.representation == pytest.approx(representation, rel=1e-9)
+    assert found.gradient == pytest.approx(gradient, rel=1e-9)
+
+
+@pytest.mark.parametrize("estimator", ["compensated", "v1"])
+def test_twice_the_weight_at_half_the_rate_is_four_times_as_stale(estimator: str) -> None:
+    """Every client walks to the same W_k, where all gradients are twice as long."""
+    plain = build("sc", estimator=estimator)
+    twice = build("sc", estimator=estimator, weight=torch.full_like(plain.graph.x[:, 0], 2.0))
+    once, double = staleness(plain, plain.start(), 0.3), staleness(twice, twice.start(), 0.15)
+    assert double.representation == pytest.approx(once.representation, rel=1e-9)
+    assert double.gradient == pytest.approx(4 * once.gradient, rel=1e-9)
+
+
+@pytest.mark.parametrize("estimator", ["compensated", "v1"])
+def test_a_sample_whose_weight_vanishes_has_no_loss(estimator: str) -> None:
+    """A graph holds positive weights only; one of 1e-200 is 0 to all digits. The label then does not matter at all."""
+    graph = random_clients("sc")
+    s = int(graph.mask(Split.TRAIN).nonzero()[-1])
+    other = graph.y.clone()
+    other[s] = (other[s] + 1) % 3
+    found = {}
+    for light in (1e-200, 1.0):
+        weight = torch.ones_like(graph.x[:, 0])
+        weight[s] = light
+        made = [
+            Federation(replace(graph, y=y, weight=weight), MLP((5,)), APPNP(0.2, 4), estimator, LocalTraining(0.3, 3))
+            for y in (graph.y, other)
+        ]
+        found[light] = [staleness(federation, federation.start()).gradient for federation in made]
+    assert found[1e-200][0] == pytest.approx(found[1e-200][1], rel=1e-12)
+    assert found[1.0][0] != pytest.approx(found[1.0][1], rel=1e-3)
 
 
 def test_nothing_is_stale_without_neighbours() -> None:

@@ -28,7 +28,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class NumericCode:
-    """(x − centre) / scale, with ``fill`` for a missing x, and a 0/1 column for missing ones if ``flagged``."""
+    """(x − centre) / scale, with ``fill`` for a missing x, and a 0/1 column for missing ones if ``flagged``.
+
+    >>> ages = Numbers("age", np.array([30.0, 50.0, np.nan]))
+    >>> NumericCode.fit(ages, np.array([True, True, False]), Settings())
+    NumericCode(name='age', fill=40.0, centre=40.0, scale=10.0, flagged=False)
+    """
 
     name: str
     fill: float
@@ -66,7 +71,12 @@ class NumericCode:
 
 @dataclass(frozen=True)
 class CategoryCode:
-    """A 0/1 column for each category that training rows have; none of them for others and for missing ones."""
+    """A 0/1 column for each category that training rows have; none of them for others and for missing ones.
+
+    >>> wards = Categories("ward", np.array([0, 2, 1]), ["A", "B", "C"])
+    >>> CategoryCode.fit(wards, np.array([True, True, False]), Settings()).categories
+    ('A', 'C')
+    """
 
     name: str
     categories: tuple[str, ...]
@@ -100,7 +110,13 @@ Code = NumericCode | CategoryCode
 
 @dataclass(frozen=True)
 class Encoding:
-    """What a trained model must know of tables: settings, classes, and the code of each feature."""
+    """What a trained model must know of tables: settings, classes, and the code of each feature.
+
+    >>> ages = Numbers("age", np.array([30.0, 50.0, 60.0]))
+    >>> encoding = Encoding.fit(Settings(), ("ill", "well"), [ages], np.array([True, True, False]))
+    >>> encoding.encode([ages], np.array([0, 0, 1])).tolist()
+    [[-1.0], [1.0], [2.0]]
+    """
 
     settings: Settings
     classes: tuple[Label, ...]

@@ -19,7 +19,11 @@ LARGEST = 1e25
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A numeric feature: its values ``[S]``, nan where they are missing."""
+    """A numeric feature: its values ``[S]``, nan where they are missing.
+
+    >>> Numbers("age", np.array([30.0, np.nan])).missing.tolist()
+    [False, True]
+    """
 
     name: str
     value: Array
@@ -32,7 +36,11 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Categories:
-    """A categorical feature: ``code [S]`` among its ``categories``, −1 where it is missing."""
+    """A categorical feature: ``code [S]`` among its ``categories``, −1 where it is missing.
+
+    >>> Categories("ward", np.array([0, -1, 1]), ["A", "B"]).missing.tolist()
+    [False, True, False]
+    """
 
     name: str
     code: Index

@@ -13,7 +13,15 @@ SHOWN = 10
 
 @dataclass
 class Problems:
-    """One line for each problem, with its file, line or column, and value; at most :data:`SHOWN` of a kind."""
+    """One line for each problem, with its file, line or column, and value; at most :data:`SHOWN` of a kind.
+
+    >>> problems = Problems()
+    >>> problems.add("edges.csv line 3", "the client id is empty")
+    >>> problems.refuse()
+    Traceback (most recent call last):
+    gfl_lightning.checks.InputError: tables must be without mistakes, got 1:
+      edges.csv line 3: the client id is empty
+    """
 
     lines: list[str] = field(default_factory=list)
 

@@ -36,6 +36,9 @@ NULLABLE = {
 class Table:
     """The rows of a file.
 
+    >>> Table(Path("samples.parquet"), pd.DataFrame({"client": ["a", "b"]})).where(1)
+    'samples.parquet row 2'
+
     Args:
         path: the file.
         frame: its rows, in nullable types.

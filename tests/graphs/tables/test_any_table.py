@@ -13,8 +13,10 @@ import tempfile
 import warnings
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from table_builders import network
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.engine.engine import DivergedError
@@ -126,6 +128,14 @@ def test_tables_train_or_are_refused_with_a_message(drawn: tuple[tuple[str, str]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _trains(*drawn[0], drawn[1])
+
+
+def test_huge_numbers_without_scaling_diverge_with_a_message(tmp_path: Path) -> None:
+    rows = "a,1e25,yes,train\na,-1e25,no,train\nb,-1e25,no,train\nb,1e25,yes,train\nb,1,no,val\n"
+    graph = network(tmp_path, "client,age,label,split\n" + rows, "s,t\na,b\n", scaling="none").graph
+    federation = Federation(graph, MLP((3,)), local=LocalTraining(0.1, 2))
+    with pytest.raises(DivergedError, match=r"lr must be small enough for finite updates, got 0\.1"):
+        federation.round(federation.start())
 
 
 @given(st.text(max_size=60), st.text(max_size=30))
