@@ -14,24 +14,101 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gfl_lightning.federated.federation import Federation
+    from gfl_lightning.federated.local.options import LocalTraining
+    from gfl_lightning.federated.participation import Participation
+    from gfl_lightning.federated.server.average import Average
+    from gfl_lightning.federated.server.fed_adam import FedAdam
+    from gfl_lightning.federated.server.momentum import Momentum
+    from gfl_lightning.graphs.client_graph import ClientGraph
+    from gfl_lightning.graphs.datasets.client_graph_file import ClientGraphFile
     from gfl_lightning.graphs.datasets.dnc import DNC
+    from gfl_lightning.graphs.datasets.karate import KarateClub
+    from gfl_lightning.graphs.datasets.planetoid import Planetoid
+    from gfl_lightning.graphs.datasets.sc import SC
+    from gfl_lightning.graphs.datasets.snc import SNC
+    from gfl_lightning.graphs.datasets.subcora import SubCora
+    from gfl_lightning.graphs.tables.client_tables import ClientTables
+    from gfl_lightning.lit.central import Central
     from gfl_lightning.lit.gfl import GFL
+    from gfl_lightning.lit.local_mlps import LocalMLPs
     from gfl_lightning.lit.rounds import FederatedTrainer
+    from gfl_lightning.models.aggregators.appnp import APPNP
+    from gfl_lightning.models.aggregators.identity import Identity
+    from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+    from gfl_lightning.models.aggregators.sgc import SGC
+    from gfl_lightning.models.encoders.mlp import MLP
+    from gfl_lightning.privacy.guarantee import Guarantee
+    from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+    from gfl_lightning.privacy.mechanisms.steps import StepNoise
+    from gfl_lightning.privacy.protection import Protection
 
-__all__ = ["DNC", "GFL", "FederatedTrainer", "Federation"]
+__all__ = [
+    "APPNP",
+    "DNC",
+    "GFL",
+    "MLP",
+    "SC",
+    "SGC",
+    "SNC",
+    "Average",
+    "Central",
+    "ClientGraph",
+    "ClientGraphFile",
+    "ClientTables",
+    "FedAdam",
+    "FederatedTrainer",
+    "Federation",
+    "Gaussian",
+    "Guarantee",
+    "Identity",
+    "KarateClub",
+    "LearnablePolynomial",
+    "LocalMLPs",
+    "LocalTraining",
+    "Momentum",
+    "Participation",
+    "Planetoid",
+    "Protection",
+    "StepNoise",
+    "SubCora",
+]
 
 _HOMES = {
-    "DNC": "gfl_lightning.graphs.datasets.dnc",
-    "GFL": "gfl_lightning.lit.gfl",
-    "FederatedTrainer": "gfl_lightning.lit.rounds",
-    "Federation": "gfl_lightning.federated.federation",
+    "APPNP": "models.aggregators.appnp",
+    "Average": "federated.server.average",
+    "Central": "lit.central",
+    "ClientGraph": "graphs.client_graph",
+    "ClientGraphFile": "graphs.datasets.client_graph_file",
+    "ClientTables": "graphs.tables.client_tables",
+    "DNC": "graphs.datasets.dnc",
+    "FedAdam": "federated.server.fed_adam",
+    "FederatedTrainer": "lit.rounds",
+    "Federation": "federated.federation",
+    "GFL": "lit.gfl",
+    "Gaussian": "privacy.mechanisms.gaussian_noise",
+    "Guarantee": "privacy.guarantee",
+    "Identity": "models.aggregators.identity",
+    "KarateClub": "graphs.datasets.karate",
+    "LearnablePolynomial": "models.aggregators.learnable",
+    "LocalMLPs": "lit.local_mlps",
+    "LocalTraining": "federated.local.options",
+    "MLP": "models.encoders.mlp",
+    "Momentum": "federated.server.momentum",
+    "Participation": "federated.participation",
+    "Planetoid": "graphs.datasets.planetoid",
+    "Protection": "privacy.protection",
+    "SC": "graphs.datasets.sc",
+    "SGC": "models.aggregators.sgc",
+    "SNC": "graphs.datasets.snc",
+    "StepNoise": "privacy.mechanisms.steps",
+    "SubCora": "graphs.datasets.subcora",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -46,7 +46,7 @@ def build(description: Any, kind: type[T]) -> T:
     found = {_path(one): one for one in _subclasses(kind)}.get(str(path))
     if found is None or not is_dataclass(found):
         raise InputError(
-            f"a part that is read must be a {kind.__name__} of this program or of a module that is loaded, got {path!r}."
+            f"a part that is read must be a {kind.__name__} of this program or of a loaded module, got {path!r}."
         )
     given, kinds = description.get(OPTIONS, {}), get_type_hints(found)
     known = {field.name for field in fields(found) if field.init}

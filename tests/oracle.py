@@ -39,7 +39,7 @@ class Client:
         self.shared_x = graph.x[mine & graph.shared]
         train = mine & graph.mask(Split.TRAIN)
         self.x, self.y = graph.x[train], graph.y[train]
-        self.weight = torch.ones_like(self.x[:, 0]) if graph.weight is None else graph.weight[train]
+        self.weight = graph.weight[train]
         self.h: Tensor | None = None
         self.jacobian: Weights | None = None
 

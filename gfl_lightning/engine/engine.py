@@ -84,12 +84,17 @@ S = TypeVar("S", bound=EngineState)
 class Engine(Predictor, Generic[S]):
     """A model and the rounds that train it on the samples of a client graph; it never changes once it is made.
 
-    The loop of every training, whatever the engine::
+    The loop of every training, whatever the engine:
 
-        state, best = engine.start(), Best()
-        for _ in range(rounds):
-            state, report = engine.round(state)
-            best = engine.choose(best, state, report)
+    >>> from gfl_lightning.baselines.central import CentralDescent
+    >>> from gfl_lightning.graphs.datasets.karate import KarateClub
+    >>> engine, best = CentralDescent(KarateClub().graph, lr=0.2), Best()
+    >>> state = engine.start()
+    >>> for _ in range(3):
+    ...     state, report = engine.round(state)
+    ...     best = engine.choose(best, state, report)
+    >>> state.round, best.round
+    (3, 3)
     """
 
     lr: float

@@ -30,6 +30,12 @@ class RoundModule(PredictingModule):
     nobody trains. The parameters are the engine's weights; a callback may put others in between rounds. The rate is
     carried by an optimizer, so that schedulers and monitors of it work; the optimizer itself never steps.
 
+    >>> from gfl_lightning.graphs.datasets.karate import KarateClub
+    >>> from gfl_lightning.lit.central import Central
+    >>> engine = Central(34, 4).engine_on(KarateClub().graph, rounds=10)
+    >>> engine.round(engine.start())[0].round
+    1
+
     Args:
         weights: where training starts, by name.
         num_features: d.

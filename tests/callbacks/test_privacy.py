@@ -14,12 +14,22 @@ from pytorch_lightning.loggers import CSVLogger
 
 from callbacks import DPSGD, DPNoise, PrivacyBudget
 from gfl_lightning.checks import InputError
-from gfl_lightning.federated.federation import DivergedError
+from gfl_lightning.engine.engine import DivergedError
+from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.graphs.datasets.data_set import DataSet
+from gfl_lightning.graphs.datasets.dnc import DNC
+from gfl_lightning.graphs.datasets.sc import SC
 from gfl_lightning.lit.central import Central
-from gfl_lightning.lit.data import DNC, SC, ClientGraphData
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.rounds import FederatedTrainer
+from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.gaussian import gaussian_epsilon
+from gfl_lightning.privacy.guarantee import Guarantee
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+from gfl_lightning.privacy.mechanisms.steps import StepNoise
+from gfl_lightning.privacy.protection import Protection
 
 QUIET: dict[str, Any] = {
     "logger": False,
@@ -28,8 +38,8 @@ QUIET: dict[str, Any] = {
     "enable_model_summary": False,
     "accelerator": "cpu",
 }
-BOUNDS: dict[str, Any] = {"hidden_clip": 1.0, "jacobian_clip": 1.0, "update_clip": 0.5}
-NOISE: dict[str, Any] = {**BOUNDS, "hidden_std": 30.0, "jacobian_std": 40.0, "update_std": 10.0}
+BOUNDS: dict[str, Any] = {"hidden": Gaussian(0, 1.0), "jacobian": Gaussian(0, 1.0), "update": Gaussian(0, 0.5)}
+NOISE: dict[str, Any] = {"hidden": Gaussian(30.0, 1.0), "jacobian": Gaussian(40.0, 1.0), "update": Gaussian(10.0, 0.5)}
 
 
 def data() -> DNC:
@@ -41,13 +51,14 @@ def fit(
     rounds: int = 6,
     model: dict[str, Any] | None = None,
     ckpt_path: Path | None = None,
-    source: ClientGraphData | None = None,
+    source: DataSet | None = None,
     **trainer: Any,
 ) -> GFL:
     source = source or data()
-    module = GFL(source.num_features, 2, **{"hidden": [8], "local_steps": 2} | (model or {}))
+    small = {"encoder": MLP((8,)), "local": LocalTraining(steps=2)}
+    module = GFL(source.graph.num_features, 2, **small | (model or {}))
     made = FederatedTrainer(max_steps=rounds, callbacks=callbacks, **QUIET | trainer)
-    made.fit(module, datamodule=source, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
+    made.fit(module, source, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
     return module
 
 
@@ -58,12 +69,12 @@ def same(a: GFL, b: GFL) -> bool:
 def test_noise_acts_and_none_changes_not_a_bit() -> None:
     plain = fit([])
     assert same(fit([DPNoise()]), plain)
-    assert same(fit([DPNoise(hidden_std=0.2)]), fit([DPNoise(hidden_std=0.2)]))
-    small, large = fit([DPNoise(hidden_std=0.2)]), fit([DPNoise(hidden_std=2.0)])
+    assert same(fit([DPNoise(Gaussian(0.2))]), fit([DPNoise(Gaussian(0.2))]))
+    small, large = fit([DPNoise(Gaussian(0.2))]), fit([DPNoise(Gaussian(2.0))])
     assert not same(small, plain)
     assert not same(small, large)
-    assert not same(fit([DPNoise(jacobian_std=0.2)]), plain)
-    assert not same(fit([DPNoise(update_std=0.2)]), plain)
+    assert not same(fit([DPNoise(jacobian=Gaussian(0.2))]), plain)
+    assert not same(fit([DPNoise(update=Gaussian(0.2))]), plain)
     assert plain.privacy is None
 
 
@@ -82,7 +93,7 @@ def test_epsilon_after_every_round_is_logged(tmp_path: Path) -> None:
 
 def test_only_the_rounds_a_client_takes_part_in_count() -> None:
     """The server sees who takes part, so partial participation is no amplification; but who sits out pays nothing."""
-    module = fit([DPNoise(**NOISE)], model={"train_participation": 2, "share_participation": 0.5})
+    module = fit([DPNoise(**NOISE)], model={"participation": Participation(2, 0.5)})
     trained, shared = module.federation.schedule.attendance(range(6))
     hidden, jacobian, update = (2 / 30) ** 2, (2 / 40) ** 2, (2 * 0.5 / 10) ** 2
     most = float((shared * (hidden + jacobian) + trained * update).max()) + 2 * hidden
@@ -92,7 +103,7 @@ def test_only_the_rounds_a_client_takes_part_in_count() -> None:
 
 
 def test_noise_without_bounds_is_named_as_no_guarantee() -> None:
-    module = fit([DPNoise(hidden_std=1.0, jacobian_std=1.0)], rounds=2)
+    module = fit([DPNoise(Gaussian(1.0), Gaussian(1.0))], rounds=2)
     assert module.privacy is not None
     assert module.privacy.epsilon == math.inf
     assert module.privacy.gaps == ("ĥ_j (no bound)", "∇ĥ_j (no bound)", "W_k (neither bound nor noise)")
@@ -126,13 +137,13 @@ def test_calibrated_noise_spends_the_budget_in_all_rounds(order: int, neighbours
     assert module.state.round == 7
     assert module.privacy is not None
     assert 4.95 < module.privacy.epsilon <= 5.0
-    assert module.federation.protection.hidden_std > 0
+    assert module.federation.protection.hidden.is_noisy
 
 
 def test_dp_sgd_protects_samples_with_the_sampling_rate() -> None:
     source = SC(num_clients=12, num_features=8, train_samples=40, val_samples=4, test_samples=4)
-    model = {"batch_size": 8, "estimator": "v1"}
-    noise = [DPNoise(hidden_clip=1.0, hidden_std=1.0), DPSGD(clip=0.5, noise_multiplier=2.0)]
+    model = {"local": LocalTraining(steps=2, batch_size=8), "estimator": "v1"}
+    noise = [DPNoise(Gaussian(std=1.0, clip=1.0)), DPSGD(clip=0.5, noise_multiplier=2.0)]
     found = {
         name: fit([*noise, PrivacyBudget(unit="sample", neighbours=name)], 5, model, source=source).privacy
         for name in ("replace", "zero_out")
@@ -148,7 +159,7 @@ def test_dp_sgd_protects_samples_with_the_sampling_rate() -> None:
 
 
 @pytest.mark.parametrize("callbacks", [[DPNoise(**NOISE)], [DPNoise(**BOUNDS), PrivacyBudget(5.0, calibrate=True)]])
-@pytest.mark.parametrize("model", [{}, {"share_participation": 0.5}])
+@pytest.mark.parametrize("model", [{}, {"participation": Participation(share=0.5)}])
 def test_a_resumed_run_keeps_its_epsilon_and_its_noise(
     callbacks: list[Callback], model: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -170,8 +181,8 @@ def test_a_checkpoint_brings_its_protection_where_the_run_names_none(tmp_path: P
 
 
 CHANGES: list[tuple[list[Callback], dict[str, Any], str]] = [
-    ([DPNoise(**NOISE | {"hidden_std": 60.0})], {}, "hidden_std must be 30.0 as in the checkpoint"),
-    ([DPNoise(**NOISE | {"hidden_clip": 2.0})], {}, "hidden_clip must be 1.0 as in the checkpoint"),
+    ([DPNoise(Gaussian(60.0, 1.0))], {}, r"hidden must be Gaussian\(std=30.0, clip=1.0\) as in the checkpoint"),
+    ([DPNoise(Gaussian(30.0, 2.0))], {}, r"hidden must be Gaussian\(std=30.0, clip=1.0\) as in the checkpoint"),
     ([DPNoise(**NOISE), PrivacyBudget(unit="sample")], {}, "unit must be 'client' as in the checkpoint"),
     ([PrivacyBudget(neighbours="zero_out")], {}, "neighbours must be 'replace' as in the checkpoint"),
     ([], {"seed": 3}, "seed must be 0 as in the checkpoint"),
@@ -229,8 +240,8 @@ def test_a_protected_model_is_not_fitted_twice(tmp_path: Path) -> None:
 
 def test_a_round_counts_even_if_it_diverges() -> None:
     source = data()
-    module = GFL(source.num_features, 2, hidden=[8], local_steps=50, lr=1e30)
-    trainer = FederatedTrainer(max_steps=3, callbacks=[DPNoise(hidden_clip=1.0, hidden_std=30.0)], **QUIET)
+    module = GFL(source.graph.num_features, 2, MLP((8,)), local=LocalTraining(1e30, 50))
+    trainer = FederatedTrainer(max_steps=3, callbacks=[DPNoise(Gaussian(30.0, 1.0))], **QUIET)
     with pytest.raises(DivergedError):
         trainer.fit(module, datamodule=source)
     assert module.privacy is not None
@@ -255,7 +266,7 @@ def test_rounds_made_without_protection_are_never_forgotten(tmp_path: Path) -> N
 
 def test_evaluation_of_the_best_round_repeats_its_uploads(tmp_path: Path) -> None:
     """No further release: the metrics of the best model, tested later, are those that its round reported."""
-    callbacks: list[Callback] = [DPNoise(hidden_std=1.0)]
+    callbacks: list[Callback] = [DPNoise(Gaussian(1.0))]
     saving = ModelCheckpoint(tmp_path, monitor="val_loss", filename="best")
     source = data()
     module = fit([*callbacks, saving], 9, enable_checkpointing=True, val_check_interval=1, source=source)
@@ -271,13 +282,9 @@ def test_evaluation_of_the_best_round_repeats_its_uploads(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("callback", "model", "message"),
     [
-        (DPNoise(jacobian_std=1.0), {"estimator": "v1"}, "jacobian_std must be 0 where the estimator is v1"),
-        (DPNoise(hidden_std=1.0), {"protocol": "gram"}, "protocol must be jacobian where uploads are protected"),
-        (
-            DPNoise(hidden_std=1.0),
-            {"aggregator": "identity"},
-            "hidden_std must be 0 where the aggregator is the identity",
-        ),
+        (DPNoise(jacobian=Gaussian(1.0)), {"estimator": "v1"}, "jacobian must .* the estimator is v1"),
+        (DPNoise(Gaussian(1.0)), {"protocol": "gram"}, "protocol must be jacobian where uploads are protected"),
+        (DPNoise(Gaussian(1.0)), {"aggregator": Identity()}, "hidden must .* the aggregator is the identity"),
         (PrivacyBudget(3.0), {}, r"max_epsilon must allow at least one round, which spends inf \(ĥ_j \(neither bound"),
     ],
 )
@@ -290,23 +297,23 @@ def test_unsupported_combinations_fail_before_the_first_round(
 
 def test_a_budget_on_noise_without_bounds_is_refused() -> None:
     with pytest.raises(InputError, match=r"max_epsilon must allow at least one round, which spends inf .*, got 3\.0"):
-        fit([DPNoise(hidden_std=1.0), PrivacyBudget(3.0)])
+        fit([DPNoise(Gaussian(1.0)), PrivacyBudget(3.0)])
     with pytest.raises(InputError, match=r"calibrate must find a bound on everything that is released, got ∇ĥ_j"):
-        fit([DPNoise(hidden_clip=1.0, update_clip=1.0), PrivacyBudget(3.0, calibrate=True)])
+        fit([DPNoise(Gaussian(clip=1.0), update=Gaussian(clip=1.0)), PrivacyBudget(3.0, calibrate=True)])
 
 
-@pytest.mark.parametrize("callback", [DPNoise(hidden_std=1.0), DPSGD(), PrivacyBudget()])
+@pytest.mark.parametrize("callback", [DPNoise(Gaussian(1.0)), DPSGD(), PrivacyBudget()])
 def test_models_without_clients_are_refused(callback: Callback) -> None:
     source = data()
     trainer = FederatedTrainer(max_steps=1, callbacks=[callback], **QUIET)
     with pytest.raises(InputError, match=f"callbacks.{type(callback).__name__} must be used with GFL, .*, got Central"):
-        trainer.fit(Central(source.num_features, 2), datamodule=source)
+        trainer.fit(Central(source.graph.num_features, 2), datamodule=source)
 
 
 def test_weights_of_no_round_are_not_evaluated_under_used_noise() -> None:
     with pytest.raises(InputError, match="callbacks must hold no WeightAveraging where uploads are protected"):
-        fit([DPNoise(hidden_std=1.0), WeightAveraging()], rounds=4)
-    module = fit([DPNoise(hidden_std=1.0)], rounds=4)
+        fit([DPNoise(Gaussian(1.0)), WeightAveraging()], rounds=4)
+    module = fit([DPNoise(Gaussian(1.0))], rounds=4)
     module.get_parameter("W1").data += 1
     with pytest.raises(InputError, match="weights must be those of a round where uploads are protected"):
         module.evaluate()
@@ -315,7 +322,7 @@ def test_weights_of_no_round_are_not_evaluated_under_used_noise() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DPNoise(hidden_std=-1.0), "hidden_std must be finite and at least 0, got -1.0"),
+        (lambda: DPNoise(Gaussian(std=-1.0)), "std must be finite and at least 0, got -1.0"),
         (lambda: DPSGD(clip=math.inf), "clip must be positive and finite, got inf"),
         (lambda: DPSGD(noise_multiplier=-1.0), "noise_multiplier must be finite and at least 0, got -1.0"),
         (lambda: PrivacyBudget(-1.0), "max_epsilon must be positive and finite, got -1.0"),
@@ -325,3 +332,41 @@ def test_weights_of_no_round_are_not_evaluated_under_used_noise() -> None:
 def test_values_out_of_range_are_refused_when_named(make: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_callbacks_set_only_what_they_state_and_the_model_may_state_it_itself() -> None:
+    protection = Protection(hidden=NOISE["hidden"], unit="sample")
+    model = {"protection": protection, "guarantee": Guarantee(delta=1e-7, neighbours="zero_out")}
+    stated = fit([DPNoise(jacobian=NOISE["jacobian"]), PrivacyBudget(max_epsilon=50.0)], 3, model).account
+    assert (stated.stated.hidden, stated.stated.jacobian) == (NOISE["hidden"], NOISE["jacobian"])
+    assert (stated.stated.unit, stated.guarantee.delta, stated.guarantee.neighbours) == ("sample", 1e-7, "zero_out")
+    assert stated.guarantee.max_epsilon == 50.0
+    in_the_model, by_callback = fit([], 5, {"protection": Protection(**NOISE)}), fit([DPNoise(**NOISE)], 5)
+    assert same(in_the_model, by_callback)
+    assert in_the_model.privacy == by_callback.privacy
+    assert DPSGD(2.0).stated == {"steps": StepNoise(2.0)}
+    assert not DPNoise().stated
+    assert not PrivacyBudget().stated
+
+
+def test_one_field_is_stated_once() -> None:
+    FederatedTrainer(callbacks=[DPNoise(Gaussian(1.0)), DPNoise(update=Gaussian(1.0))], **QUIET)
+    with pytest.raises(InputError, match=r"callbacks must state hidden once, .*, got \['DPNoise', 'DPNoise'\]"):
+        FederatedTrainer(callbacks=[DPNoise(Gaussian(1.0)), DPNoise(Gaussian(2.0))], **QUIET)
+
+
+def test_averaged_weights_are_refused_where_the_model_itself_states_protection() -> None:
+    with pytest.raises(InputError, match="callbacks must hold no WeightAveraging where uploads are protected"):
+        fit([WeightAveraging()], 4, {"protection": Protection(hidden=Gaussian(1.0))})
+
+
+def test_a_round_does_not_start_from_weights_of_no_round_under_used_noise() -> None:
+    class Shift(Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: int, batch_idx: int) -> None:
+            if batch_idx == 2:
+                pl_module.get_parameter("W1").data += 1
+
+    with pytest.raises(InputError, match="weights must be those of a round where uploads are protected"):
+        fit([DPNoise(Gaussian(1.0)), Shift()], rounds=4)
+    shifted = fit([Shift()], rounds=4)
+    assert not same(shifted, fit([], rounds=4))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import wandb
+from lit_types import Given
 from matplotlib.figure import Figure
 from PIL import Image
 from pytorch_lightning import LightningModule, Trainer
@@ -24,9 +25,11 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 from callbacks import WandbRounds, wandb_rounds
 from gfl_lightning.checks import InputError
+from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.datasets.data_set import DataSet
+from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.lit.central import Central
-from gfl_lightning.lit.data import DNC, ClientGraphData
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
@@ -105,7 +108,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         wandb.teardown()
 
 
-def run(folder: Path, module: RoundModule, data: ClientGraphData) -> Written:
+def run(folder: Path, module: RoundModule, data: DataSet) -> Written:
     """Fit, finish the run, read it back."""
     trainer = FederatedTrainer(
         max_steps=ROUNDS,
@@ -114,7 +117,7 @@ def run(folder: Path, module: RoundModule, data: ClientGraphData) -> Written:
         enable_checkpointing=False,
         **QUIET,
     )
-    trainer.fit(module, datamodule=data)
+    trainer.fit(module, data)
     wandb.finish()
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     (metrics,) = folder.glob("csv/*/metrics.csv")
@@ -128,7 +131,7 @@ def run(folder: Path, module: RoundModule, data: ClientGraphData) -> Written:
 @pytest.fixture(scope="module")
 def written(offline: Path) -> Written:
     """A federation on a connected graph."""
-    return run(offline / "federation", GFL(100, 2, lr=0.5, local_steps=5), DNC(num_clients=60))
+    return run(offline / "federation", GFL(100, 2, local=LocalTraining(steps=5)), DNC(num_clients=60))
 
 
 def federated(written: Written) -> GFL:
@@ -183,7 +186,7 @@ def test_figures_are_images(written: Written) -> None:
 def test_the_fit_is_left_as_it_was(written: Written) -> None:
     module = federated(written)
     assert all(torch.equal(module.get_parameter(n), weight) for n, weight in module.state.weights.items())
-    alone = GFL(100, 2, lr=0.5, local_steps=5)
+    alone = GFL(100, 2, local=LocalTraining(steps=5))
     trainer = FederatedTrainer(max_steps=ROUNDS, logger=False, enable_checkpointing=False, **QUIET)
     trainer.fit(alone, datamodule=DNC(num_clients=60))
     assert all(torch.equal(alone.state.weights[n], weight) for n, weight in module.state.weights.items())
@@ -197,7 +200,7 @@ def apart() -> ClientGraph:
 
 
 def test_a_baseline_on_a_graph_in_pieces_gets_all_but_what_needs_a_federation(offline: Path) -> None:
-    found = run(offline / "central", Central(100, 2), ClientGraphData(apart))
+    found = run(offline / "central", Central(100, 2), Given(apart()))
     assert list(found.column("val_loss")) == list(range(ROUNDS))
     assert not any(found.column(name) for name in ("drift", "grad_norm_squared", "lambda_max"))
     assert found.summary["lambda_max_sentence"].startswith("λ_max(B_N L†) is infinite: the 60 clients form 2 comp")

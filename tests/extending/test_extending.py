@@ -20,11 +20,13 @@ from extending.ring import Ring
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.protection.release_facts import release_facts
 from gfl_lightning.federated.server.momentum import Momentum
 from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.guarantee import Guarantee
 from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.releases import releases
 
 ROOT = Path(__file__).parents[2]
 LOCAL = LocalTraining(lr=0.2, steps=3)
@@ -159,9 +161,6 @@ def test_options_of_a_part_can_be_named_one_by_one(tmp_path: Path) -> None:
 
 
 def test_the_price_of_laplace_is_in_the_account() -> None:
-    from gfl_lightning.federated.protection.release_facts import release_facts
-    from gfl_lightning.privacy.releases import releases
-
     federation, _ = train(1, **PARTS["mechanism"])
     facts = release_facts(federation.graph, federation.model, "compensated", federation.schedule, "uniform")
     made = releases(federation.protection, Guarantee(), facts)

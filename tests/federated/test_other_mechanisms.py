@@ -137,7 +137,7 @@ def test_every_path_follows_the_oracle(task: str, variant: str) -> None:
 
 def test_a_federation_trains_under_it() -> None:
     mild = Protection(hidden=Laplace(0.05, 5.0), jacobian=Laplace(0.01, 20.0), update=Laplace(0.01, 1.0))
-    federation = Federation(DNC(num_clients=50).graph, local=LocalTraining(0.1, 5), protection=mild)
+    federation = Federation(DNC(num_clients=50).graph, local=LocalTraining(0.5, 5), protection=mild)
     state = federation.start()
     before = federation.metrics_of(state.weights)
     for _ in range(30):

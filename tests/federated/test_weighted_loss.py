@@ -75,7 +75,6 @@ def test_reported_losses_are_weighted_and_accuracies_are_not() -> None:
     weights = made.start().weights
     logits = made.logits_of(weights)
     rows = graph.mask(Split.VAL)
-    assert graph.weight is not None
     loss = (graph.weight[rows] * F.cross_entropy(logits[rows], graph.y[rows], reduction="none")).mean()
     found, plain = (
         made.metrics_of(weights)["val"],

@@ -79,11 +79,9 @@ def test_code_counts_and_comments_do_not(package: Path) -> None:
     before = fresh("GFL")
     file = package / "federated" / "local" / "general.py"
     source = file.read_text()
-    file.write_text(
-        source.replace('"""The general path', '"""Reworded: the general path').replace(
-            "import math", "import math  # why"
-        )
-    )
+    reworded = source.replace('"""The general path', '"""Reworded: the general path')
+    assert reworded != source
+    file.write_text(reworded.replace("import math", "import math  # why"))
     assert fresh("GFL") == before
     file.write_text(source + "\n\nMORE = 1\n")
     assert fresh("GFL") != before

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.client_models import client_models
-from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.local.options import Estimator, LocalTraining
 from gfl_lightning.federated.participation import Participation
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.graphs.client_graph import Split
@@ -115,7 +115,7 @@ def test_twice_the_weight_at_half_the_rate_is_four_times_as_stale(estimator: str
 
 
 @pytest.mark.parametrize("estimator", ["compensated", "v1"])
-def test_a_sample_whose_weight_vanishes_has_no_loss(estimator: str) -> None:
+def test_a_sample_whose_weight_vanishes_has_no_loss(estimator: Estimator) -> None:
     """A graph holds positive weights only; one of 1e-200 is 0 to all digits. The label then does not matter at all."""
     graph = random_clients("sc")
     s = int(graph.mask(Split.TRAIN).nonzero()[-1])

@@ -85,7 +85,7 @@ class Mechanism(ABC):
         return total
 
     def cost(self, sensitivity: Tensor, entries: int) -> Cost:
-        """What a release of ``entries`` numbers costs clients that move it by ``sensitivity [N]`` at most (Euclidean)."""
+        """What a release of ``entries`` numbers costs clients that move it by ``sensitivity [N]`` (Euclidean)."""
         return Cost.unbounded(len(sensitivity))
 
     def scaled(self, z: float, sensitivity: float) -> Mechanism:
