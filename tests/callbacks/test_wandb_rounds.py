@@ -30,6 +30,7 @@ from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.lit.central import Central
+from gfl_lightning.lit.data import ClientGraphData
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
@@ -240,7 +241,7 @@ def test_a_resumed_fit_draws_the_losses_of_all_its_rounds(
 
 def fit_with(model: LightningModule, kind: type[Trainer] = FederatedTrainer, **options: Any) -> None:
     trainer = kind(callbacks=[WandbRounds()], max_steps=2, enable_checkpointing=False, **QUIET, **options)
-    trainer.fit(model, datamodule=DNC(num_clients=60))
+    trainer.fit(model, datamodule=ClientGraphData(DNC(num_clients=60)))
 
 
 def test_without_a_wandb_logger_no_round_is_made(tmp_path: Path) -> None:

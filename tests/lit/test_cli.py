@@ -19,8 +19,9 @@ import yaml
 
 from gfl_lightning.lit import cli
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-SMALL = ["--data.num_clients=60", "--data.num_features=10", "--model.hidden=[8]", "--trainer.enable_progress_bar=false"]
+CONFIGS = {file.stem: file for file in sorted((Path(__file__).parents[2] / "configs").glob("*/*.yaml"))}
+EXPERIMENTS = [file for file in CONFIGS.values() if file.parent.name != "overlays"]
+SMALL = ["--data.num_clients=60", "--data.num_features=10", "--model.encoder.hidden=[8]", "--trainer.enable_progress_bar=false"]
 Run = Callable[..., str]
 
 
@@ -41,7 +42,7 @@ def newest(folder: str = "runs/gfl") -> Path:
     return max(Path(folder).iterdir(), key=lambda run: int(run.name.split("_")[1]))
 
 
-@pytest.mark.parametrize("config", [c for c in CONFIGS if c.stem != "wandb"], ids=lambda config: config.stem)
+@pytest.mark.parametrize("config", EXPERIMENTS, ids=lambda config: config.stem)
 def test_every_config_runs(config: Path, run: Run, request: pytest.FixtureRequest) -> None:
     if "cora" in config.stem:
         request.getfixturevalue("planetoid_root")
@@ -55,10 +56,9 @@ def test_every_config_runs(config: Path, run: Run, request: pytest.FixtureReques
 
 def test_configs_say_the_papers_updates() -> None:
     updates = {
-        c.stem: (y := yaml.safe_load(c.read_text()))["trainer"]["max_steps"]
-        * y["model"]["init_args"].get("local_steps", 1)
-        for c in CONFIGS
-        if c.stem != "wandb"
+        file.stem: (y := yaml.safe_load(file.read_text()))["trainer"]["max_steps"]
+        * y["model"]["init_args"].get("local", {}).get("steps", 1)
+        for file in EXPERIMENTS
     }
     published = {
         "dnc_synthetic": 3000,
@@ -89,7 +89,7 @@ def test_a_config_gets_the_defaults_of_its_own_classes(run: Run, capsys: pytest.
     }
     for name, values in expected.items():
         with pytest.raises(SystemExit):
-            run("fit", "--config", str(CONFIGS[0].parent / f"{name}.yaml"), "--print_config")
+            run("fit", "--config", str(CONFIGS[name]), "--print_config")
         found = yaml.safe_load(capsys.readouterr().out)["data"]["init_args"]
         assert {key: found[key] for key in values} == values
 
@@ -135,7 +135,7 @@ def test_resume_on_the_command_line(run: Run) -> None:
 
 
 def test_print_config_round_trips(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = (*SMALL, "--trainer.max_steps=2", "--model.aggregator=sgc", "--model.M=3")
+    arguments = (*SMALL, "--trainer.max_steps=2", "--model.aggregator=SGC", "--model.aggregator.k=3")
     with pytest.raises(SystemExit) as stop:
         run("fit", *arguments, "--print_config")
     assert stop.value.code == 0
@@ -144,15 +144,15 @@ def test_print_config_round_trips(run: Run, capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         run("fit", "--config", "printed.yaml", "--print_config")
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(first)
-    assert yaml.safe_load(first)["model"]["init_args"]["M"] == 3
+    assert yaml.safe_load(first)["model"]["init_args"]["aggregator"]["init_args"] == {"k": 3}
     assert "num_features" not in yaml.safe_load(first)["model"]["init_args"]
     run("fit", "--config", "printed.yaml")
 
 
 MISTAKES = [
-    (["--model.local_steps=0"], r"^error: steps \(I\) must be at least 1, got 0.\n$"),
-    (["--model.alpha=1.5"], r"^error: alpha must lie in \(0, 1\], got 1.5.\n$"),
-    (["--model.protocol=gram", "--model.bias=true"], "^error: protocol must be jacobian unless the encoder is two-lay"),
+    (["--model.local.steps=0"], r"^error: steps \(I\) must be at least 1, got 0.\n$"),
+    (["--model.aggregator.alpha=1.5"], r"^error: alpha must lie in \(0, 1\], got 1.5.\n$"),
+    (["--model.protocol=gram", "--model.encoder.bias=true"], "^error: protocol must be jacobian unless the encoder is two-lay"),
     (["--data.lam=9"], "^error: lam must be at most √degree"),
     (
         ["--data=Planetoid", "--data.name=Citeseer"],
@@ -168,7 +168,7 @@ MISTAKES = [
         "^error: limit_train_batches must be a number of",
     ),
     (["--trainer.callbacks=EarlyStopping", "--trainer.callbacks.patiense=2"], "patiense"),
-    (["--model.local_steps=ten"], "Expected a <class 'int'>. Got value: ten"),
+    (["--model.local.steps=ten"], "Expected a <class 'int'>. Got value: ten"),
     (["--model.nope=1"], "Option 'nope' is not accepted"),
     (["--model=Nothing"], "Expected an import path or a subclass spec|Nothing"),
     (["--config=none.yaml"], "none.yaml"),
@@ -195,7 +195,7 @@ def test_checkpoints_that_do_not_fit_are_refused(run: Run, capsys: pytest.Captur
     best, last = str(newest() / "best.ckpt"), str(newest() / "checkpoints" / "last.ckpt")
     Path("junk.ckpt").write_text("junk")
     torch.save({"state_dict": {}}, "other.ckpt")
-    karate = str(CONFIGS[0].parent / "dnc_karate.yaml")
+    karate = str(CONFIGS["dnc_karate"])
     for arguments, sentence in (
         (
             ("fit", *SMALL, "--ckpt_path", best),
@@ -216,13 +216,13 @@ def test_checkpoints_that_do_not_fit_are_refused(run: Run, capsys: pytest.Captur
 def test_options_on_the_command_line_win_over_a_resumed_checkpoint(run: Run) -> None:
     run("fit", *SMALL, "--trainer.max_steps=3")
     last = str(newest() / "checkpoints" / "last.ckpt")
-    run("fit", *SMALL, "--trainer.max_steps=6", "--model.local_steps=3", "--ckpt_path", last)
+    run("fit", *SMALL, "--trainer.max_steps=6", "--model.local.steps=3", "--ckpt_path", last)
     assert json.loads((newest() / "summary.json").read_text())["updates"] == 18
-    assert yaml.safe_load((newest() / "config.yaml").read_text())["model"]["init_args"]["local_steps"] == 3
+    assert yaml.safe_load((newest() / "config.yaml").read_text())["model"]["init_args"]["local"]["steps"] == 3
 
 
 def test_a_resume_with_nothing_to_do_leaves_a_checkpoint_that_goes_on(run: Run) -> None:
-    options = (*SMALL, "--model.server_optimizer=momentum", "--model.share_participation=0.5")
+    options = (*SMALL, "--model.server=Momentum", "--model.participation.share=0.5")
     run("fit", *options, "--trainer.max_steps=12")
     whole = json.loads((newest() / "summary.json").read_text())
     run("fit", *options, "--trainer.max_steps=6")
@@ -237,7 +237,7 @@ def test_callbacks_by_their_short_names_and_without_checkpoints(run: Run) -> Non
     Path("c.yaml").write_text(
         "trainer: {max_steps: 40, val_check_interval: 1, enable_checkpointing: false, enable_progress_bar: false,\n"
         "  callbacks: [{class_path: EarlyStopping, init_args: {monitor: val_loss, min_delta: 1, patience: 2}}]}\n"
-        "model: {class_path: GFL, init_args: {hidden: [8]}}\ndata: {class_path: DNC, init_args: {num_clients: 60}}\n"
+        "model: {class_path: GFL, init_args: {encoder: {hidden: [8]}}}\ndata: {class_path: DNC, init_args: {num_clients: 60}}\n"
     )
     run("fit", "--config=c.yaml")
     assert json.loads((newest() / "summary.json").read_text())["rounds"] == 3
@@ -256,7 +256,7 @@ def test_divergence_ends_with_what_was_reached(run: Run, capsys: pytest.CaptureF
         run(
             "fit",
             *SMALL,
-            "--model.lr=0.5",
+            "--model.local.lr=0.5",
             "--model.lr_scheduler=torch.optim.lr_scheduler.StepLR",
             "--model.lr_scheduler.step_size=3",
             "--model.lr_scheduler.gamma=1e30",
@@ -309,8 +309,8 @@ def test_help_comes_without_loading_torch(tmp_path: Path) -> None:
 
 NOISE = [
     "--trainer.callbacks=callbacks.DPNoise",
-    "--trainer.callbacks.hidden_clip=1",
-    "--trainer.callbacks.update_clip=1",
+    "--trainer.callbacks.hidden.clip=1",
+    "--trainer.callbacks.update.clip=1",
 ]
 BUDGET = ["--trainer.callbacks+=callbacks.PrivacyBudget", "--trainer.callbacks.max_epsilon=4"]
 V1 = ["fit", *SMALL, "--model.estimator=v1", "--trainer.max_steps=6"]
@@ -323,7 +323,7 @@ def test_a_private_fit_says_what_is_guaranteed_and_a_test_repeats_it(run: Run) -
     summary = json.loads((newest() / "summary.json").read_text())
     assert 3.99 < summary["epsilon"] <= 4
     assert summary["delta"] == 1e-5
-    assert summary["privacy"]["protection"]["hidden_std"] > 0
+    assert summary["privacy"]["protection"]["hidden"]["std"] > 0
     tested = run("test", "--ckpt_path", str(newest() / "best.ckpt"), "--data=DNC", *SMALL[:2])
     accuracy = re.search(r"test_accuracy\s+│?\s*([\d.]+)", tested)
     assert accuracy is not None
@@ -331,7 +331,7 @@ def test_a_private_fit_says_what_is_guaranteed_and_a_test_repeats_it(run: Run) -
 
 
 def test_noise_without_bounds_is_called_no_guarantee(run: Run) -> None:
-    shown = run(*V1, "--trainer.callbacks=callbacks.DPNoise", "--trainer.callbacks.hidden_std=0.5")
+    shown = run(*V1, "--trainer.callbacks=callbacks.DPNoise", "--trainer.callbacks.hidden.std=0.5")
     assert "privacy  no guarantee: ε = ∞, unprotected: ĥ_j (no bound), W_k (neither bound nor noise)" in shown
     assert json.loads((newest() / "summary.json").read_text())["epsilon"] == "inf"
 
@@ -340,8 +340,8 @@ def test_noise_without_bounds_is_called_no_guarantee(run: Run) -> None:
     ("arguments", "message"),
     [
         (
-            ["--trainer.callbacks=callbacks.DPNoise", "--trainer.callbacks.jacobian_std=1"],
-            "jacobian_std must be 0 where the",
+            ["--trainer.callbacks=callbacks.DPNoise", "--trainer.callbacks.jacobian.std=1"],
+            "jacobian noise must be 0 where the",
         ),
         (
             [*NOISE, *BUDGET],

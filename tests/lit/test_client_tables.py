@@ -21,10 +21,12 @@ from table_builders import clinics
 from gfl_lightning.__main__ import main
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.lit.client_tables import ClientGraphFile, ClientTables, TableWarning
+from gfl_lightning.graphs.datasets.client_graph_file import ClientGraphFile
+from gfl_lightning.graphs.tables.client_tables import ClientTables, TableWarning
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.rounds import FederatedTrainer
+from gfl_lightning.models.encoders.mlp import MLP
 
 Run = Callable[..., str]
 QUIET = "--trainer.enable_progress_bar=false"
@@ -67,7 +69,7 @@ def newest() -> Path:
 
 
 def fit(run: Run, *more: str) -> str:
-    run("fit", "--model=GFL", "--model.hidden=[8]", *TABLES, "--data.task=sc", "--trainer.max_steps=20", QUIET, *more)
+    run("fit", "--model=GFL", "--model.encoder.hidden=[8]", *TABLES, "--data.task=sc", "--trainer.max_steps=20", QUIET, *more)
     return str(newest() / "best.ckpt")
 
 
@@ -134,7 +136,7 @@ def test_a_fit_on_tables_resumes_to_the_same_bits(run: Run) -> None:
     resumed = torch.load(newest() / "best.ckpt", weights_only=True)
     for name, weight in whole["state_dict"].items():
         assert torch.equal(weight, resumed["state_dict"][name])
-    assert resumed["ClientTables"] == whole["ClientTables"]
+    assert resumed["ClientGraphData"] == whole["ClientGraphData"]
 
 
 def test_mistakes_in_tables_end_with_their_list_and_nothing_written(failing: Run) -> None:
@@ -178,8 +180,8 @@ def test_rounds_on_a_graph_that_lacks_training_samples_are_refused(run: Run) -> 
     pd.read_csv("s.csv").drop(columns="label").to_csv("s.csv", index=False)
     data = ClientTables("s.csv", "e.csv", encoding=best)
     trainer = FederatedTrainer(max_steps=2, logger=False, enable_checkpointing=False, enable_progress_bar=False)
-    with pytest.raises(InputError, match=r"graph must have a training sample of every class for rounds, got none of"):
-        trainer.fit(GFL(data.num_features, 2), datamodule=data)
+    with pytest.raises(InputError, match=r"graph must have at least one training sample"):
+        trainer.fit(GFL(data.graph.num_features, 2), datamodule=data)
 
 
 def test_a_checkpoint_and_tables_that_do_not_fit_are_told(run: Run, tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_models_of_single_clients_are_not_given_to_others(run: Run) -> None:
     data = ClientTables("s.csv", "e.csv", task="sc")
     quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = FederatedTrainer(max_steps=3, **quiet)
-    trainer.fit(LocalMLPs(data.num_features, 2, 12), datamodule=data)
+    trainer.fit(LocalMLPs(data.graph.num_features, 2, 12), datamodule=data)
     trainer.save_checkpoint("local.ckpt")
     renamed = pd.read_csv("s.csv").replace("clinic 3", "a new clinic")
     renamed.to_csv("renamed.csv", index=False)
@@ -221,7 +223,7 @@ class Malicious:
 def test_loading_runs_no_code(run: Run, failing: Run) -> None:
     best = fit(run)
     checkpoint = torch.load(best, weights_only=True)
-    checkpoint["ClientTables"]["encoding"]["extra"] = Malicious()
+    checkpoint["ClientGraphData"]["encoding"]["extra"] = Malicious()
     torch.save(checkpoint, "bad.ckpt")
     torch.save(Malicious(), "bad.pt")
     Path("plain.ckpt").write_bytes(pickle.dumps(Malicious(), protocol=2))
@@ -276,7 +278,7 @@ def test_weights_of_classes_lift_the_rare_one(run: Run) -> None:
             (("plain", None), ("rare", {"ill": 6.0, "well": 1.0}))}  # fmt: skip
     predicted = {}
     for name, own in data.items():
-        model = GFL(own.num_features, 2, hidden=[8], seed=1)
+        model = GFL(own.graph.num_features, 2, MLP((8,)), seed=1)
         trainer = FederatedTrainer(max_steps=20, logger=False, enable_checkpointing=False, enable_progress_bar=False)
         trainer.fit(model, datamodule=own)
         test = own.graph.mask(Split.TEST)
