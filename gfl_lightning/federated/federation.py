@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from gfl_lightning.federated.local.options import ESTIMATORS, Estimator, LocalTr
 from gfl_lightning.federated.local.paths import Sizes, choose_path, local_path
 from gfl_lightning.federated.local.problem import LocalProblem
 from gfl_lightning.federated.participation import Participation
+from gfl_lightning.federated.protection.jacobian_noise import NoJacobianNoise
 from gfl_lightning.federated.protection.jacobian_noise_sources import Silent, noise_source
 from gfl_lightning.federated.protection.shield import Shield, require_protection
 from gfl_lightning.federated.protocol.choice import ProtocolName, require_protocol
@@ -173,19 +175,23 @@ class Federation(Engine[FederationState]):
 
     def local_problem(self, state: FederationState, lr: float | None = None) -> LocalProblem:
         """What the clients that train in the round from a state start from."""
-        state = self._exchanged(state)
-        return self._chosen(self.shield.over(self._everyone(state, lr), state.round, state.uploaded_in), state.round)
+        return self._problem(state, lr, self.protection, self.shield.jacobians.draw)
 
     def single_models_problem(self, state: FederationState, lr: float | None = None) -> LocalProblem:
         """The same for what asks after single clients' models, before any bound on their updates."""
-        state = self._exchanged(state)
-        everyone = self.shield.over_single_models(self._everyone(state, lr), state.round, state.uploaded_in)
-        return self._chosen(everyone, state.round)
+        return self._problem(state, lr, Protection(), self.shield.jacobians.draw_all)
 
-    def _everyone(self, state: FederationState, lr: float | None) -> LocalProblem:
-        """The local problem of all training clients, unprotected."""
+    def _problem(
+        self,
+        state: FederationState,
+        lr: float | None,
+        protection: Protection,
+        noise: Callable[[int, Tensor], NoJacobianNoise],
+    ) -> LocalProblem:
+        """The local problem of the clients that train."""
+        state = self._exchanged(state)
         assert state.exchange is not None
-        return LocalProblem(
+        everyone = LocalProblem(
             weights=state.weights,
             exchange=state.exchange,
             neighbourhood=self._near,
@@ -195,11 +201,11 @@ class Federation(Engine[FederationState]):
             vote=self.votes,
             lr=self.local.lr if lr is None else lr,
             steps=self.local.steps,
+            protection=protection,
+            noise=noise(state.round, state.uploaded_in),
+            step_guard=self.shield.steps(state.round),
         )
-
-    def _chosen(self, everyone: LocalProblem, round_number: int) -> LocalProblem:
-        """The problem of the clients that train in a round."""
-        places = self.schedule.training_places(round_number)
+        places = self.schedule.training_places(state.round)
         return everyone if places is None else everyone.take(places)
 
     def _jacobian_noise(self) -> Silent:

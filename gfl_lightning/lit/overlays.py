@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from pydoc import locate
 from typing import Any, get_type_hints
 
+from jsonargparse import Namespace
+
 from gfl_lightning.checks import require
 from gfl_lightning.lit.protecting import ProtectingCallback
-from gfl_lightning.parts import describe
 
 NAMING = ("-c", "--c", "--t")  # how options begin that can name callbacks: configurations and the trainer's
 REPLACING = ("--config", "--trainer.callbacks")
@@ -29,7 +30,7 @@ def refuse_lost_protection(read: Callable[[Sequence[str]], Any], args: Sequence[
         callbacks: those of the whole of it.
     """
     kept = statements(callbacks)
-    for end in (place for place, argument in enumerate(args) if _replaces(argument)):
+    for end in reversed([place for place, argument in enumerate(args) if _replaces(argument)]):
         before = args[:end]
         lost = statements(read(before)) - kept if any(one.startswith(NAMING) for one in before) else set()
         require(
@@ -54,9 +55,9 @@ def statements(callbacks: Any) -> set[str]:
         kind: Any = locate(callback["class_path"])
         kind = kind if isinstance(kind, type) else get_type_hints(kind).get("return")
         if isinstance(kind, type) and issubclass(kind, ProtectingCallback):
-            defaults = {name: describe(one.default) for name, one in _options(kind).items()}
-            options = dict(callback.get("init_args") or {})
-            stated = {name for name, value in options.items() if _plain(value) != defaults.get(name)}
+            defaults = inspect.signature(kind).parameters
+            options = _top(callback.get("init_args"))
+            stated = {name for name, value in options.items() if _made(value) != defaults[name].default}
             kinds = [one.__name__ for one in kind.__mro__ if issubclass(one, ProtectingCallback)][:-1]
             found |= {*kinds, *(f"{one}.{name}" for one in kinds for name in stated)}
     return found
@@ -68,10 +69,12 @@ def _replaces(argument: str) -> bool:
     return argument.startswith("-c") or (name.startswith("--") and any(one.startswith(name) for one in REPLACING))
 
 
-def _options(kind: type) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(kind).parameters
-    return {name: one for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
+def _made(value: Any) -> Any:
+    """An option's value; a part from its class and options."""
+    part = _top(value)
+    return locate(part["class_path"])(**_top(part.get("init_args"))) if part else value  # type: ignore[operator]
 
 
-def _plain(value: Any) -> Any:
-    return value.as_dict() if hasattr(value, "as_dict") else value
+def _top(value: Any) -> dict[str, Any]:
+    """What a configuration holds directly; nothing where it is a plain value."""
+    return value.as_dict() if isinstance(value, Namespace) else value if isinstance(value, dict) else {}

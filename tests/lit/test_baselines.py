@@ -323,7 +323,11 @@ def test_refused_arguments(make: Callable[[], RoundModule], text: str) -> None:
         (Central(6, 3), clients(), "graph must have one sample per client for a centralised network, got '5 samples"),
         (Central(6, 4), nodes(), "graph must have 6 features and 4 classes, as the model has, got ClientGraph(14"),
         (Central(6, 3, GAT()), nodes(True), "graph must have no edge weights for GAT, which takes none, got Client"),
-        (Central(6, 3, GraphSAGE()), nodes(True), "graph must have no edge weights for GraphSAGE, which takes none, got "),
+        (
+            Central(6, 3, GraphSAGE()),
+            nodes(True),
+            "graph must have no edge weights for GraphSAGE, which takes none, got ",
+        ),
         (LocalMLPs(5, 3, 10), clients(), "graph must have 5 features and 3 classes, as the model has, got ClientGraph"),
         (LocalMLPs(6, 3, 9), clients(), "graph must have 9 clients, as the model has, got 10."),
         (

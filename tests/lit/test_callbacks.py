@@ -94,7 +94,12 @@ def test_learning_rate_monitor_with_a_scheduler_on_the_clients_rate(fit: Fit, tm
     logger = CSVLogger(str(tmp_path))
     monitor = LearningRateMonitor()
     schedule = partial(StepLR, step_size=2, gamma=0.1)
-    _, module = fit(model={"local": LocalTraining(lr=1.0, steps=2), "lr_scheduler": schedule}, max_steps=5, logger=logger, callbacks=[monitor])
+    _, module = fit(
+        model={"local": LocalTraining(lr=1.0, steps=2), "lr_scheduler": schedule},
+        max_steps=5,
+        logger=logger,
+        callbacks=[monitor],
+    )
     with (Path(logger.log_dir) / "metrics.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     used = [float(row["lr"]) for row in rows if row["lr"]]
@@ -107,7 +112,9 @@ def test_learning_rate_monitor_with_a_scheduler_on_the_clients_rate(fit: Fit, tm
 
 def test_plateau_scheduler_follows_the_validation_loss(fit: Fit) -> None:
     schedule = partial(ReduceLROnPlateau, factor=0.5, patience=0, threshold=10.0)
-    trainer, _ = fit(model={"local": LocalTraining(lr=1.0, steps=2), "lr_scheduler": schedule}, max_steps=6, val_check_interval=2)
+    trainer, _ = fit(
+        model={"local": LocalTraining(lr=1.0, steps=2), "lr_scheduler": schedule}, max_steps=6, val_check_interval=2
+    )
     assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.125)
 
 

@@ -21,7 +21,12 @@ from gfl_lightning.lit import cli
 
 CONFIGS = {file.stem: file for file in sorted((Path(__file__).parents[2] / "configs").glob("*/*.yaml"))}
 EXPERIMENTS = [file for file in CONFIGS.values() if file.parent.name != "overlays"]
-SMALL = ["--data.num_clients=60", "--data.num_features=10", "--model.encoder.hidden=[8]", "--trainer.enable_progress_bar=false"]
+SMALL = [
+    "--data.num_clients=60",
+    "--data.num_features=10",
+    "--model.encoder.hidden=[8]",
+    "--trainer.enable_progress_bar=false",
+]
 Run = Callable[..., str]
 
 
@@ -152,7 +157,10 @@ def test_print_config_round_trips(run: Run, capsys: pytest.CaptureFixture[str]) 
 MISTAKES = [
     (["--model.local.steps=0"], r"^error: steps \(I\) must be at least 1, got 0.\n$"),
     (["--model.aggregator.alpha=1.5"], r"^error: alpha must lie in \(0, 1\], got 1.5.\n$"),
-    (["--model.protocol=gram", "--model.encoder.bias=true"], "^error: protocol must be jacobian unless the encoder is two-lay"),
+    (
+        ["--model.protocol=gram", "--model.encoder.bias=true"],
+        "^error: protocol must be jacobian unless the encoder is two-lay",
+    ),
     (["--data.lam=9"], "^error: lam must be at most √degree"),
     (
         ["--data=Planetoid", "--data.name=Citeseer"],
@@ -237,7 +245,8 @@ def test_callbacks_by_their_short_names_and_without_checkpoints(run: Run) -> Non
     Path("c.yaml").write_text(
         "trainer: {max_steps: 40, val_check_interval: 1, enable_checkpointing: false, enable_progress_bar: false,\n"
         "  callbacks: [{class_path: EarlyStopping, init_args: {monitor: val_loss, min_delta: 1, patience: 2}}]}\n"
-        "model: {class_path: GFL, init_args: {encoder: {hidden: [8]}}}\ndata: {class_path: DNC, init_args: {num_clients: 60}}\n"
+        "model: {class_path: GFL, init_args: {encoder: {hidden: [8]}}}\n"
+        "data: {class_path: DNC, init_args: {num_clients: 60}}\n"
     )
     run("fit", "--config=c.yaml")
     assert json.loads((newest() / "summary.json").read_text())["rounds"] == 3

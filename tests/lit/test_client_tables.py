@@ -69,7 +69,16 @@ def newest() -> Path:
 
 
 def fit(run: Run, *more: str) -> str:
-    run("fit", "--model=GFL", "--model.encoder.hidden=[8]", *TABLES, "--data.task=sc", "--trainer.max_steps=20", QUIET, *more)
+    run(
+        "fit",
+        "--model=GFL",
+        "--model.encoder.hidden=[8]",
+        *TABLES,
+        "--data.task=sc",
+        "--trainer.max_steps=20",
+        QUIET,
+        *more,
+    )
     return str(newest() / "best.ckpt")
 
 

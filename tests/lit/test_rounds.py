@@ -179,7 +179,10 @@ def test_training_needs_no_gradient_and_leaves_none(fit: Fit) -> None:
         ({"accumulate_grad_batches": 2}, "accumulate_grad_batches must be left out, as a round averages models"),
         ({"gradient_clip_val": 1.0}, "gradient_clip_val must be left out, as clients take plain SGD steps, got 1.0"),
         ({"overfit_batches": 1}, "overfit_batches must be left out"),
-        ({"limit_val_batches": 0.5}, "limit_val_batches must be 0 or 1.0, none or all of the validation samples, got 0.5"),
+        (
+            {"limit_val_batches": 0.5},
+            "limit_val_batches must be 0 or 1.0, none or all of the validation samples, got 0.5",
+        ),
         ({"limit_test_batches": 0}, "limit_test_batches must be left out, as a test is of all test samples, got 0"),
         ({"sync_batchnorm": True}, "sync_batchnorm must be left out, as the federation is simulated in one process"),
         ({"plugins": [MixedPrecision("bf16-mixed", "cpu")]}, "plugins must be ones that write checkpoints"),

@@ -81,7 +81,8 @@ def mixed(noise: JacobianNoise, weight: Tensor) -> Tensor:
 
 def read_by(noise: JacobianNoise, x: Tensor) -> Tensor:
     """G_k x of own samples for one hop, ``[K, c, n, m]``."""
-    ((first, _),) = noise.reads(x, "W2")
+    K, n, d = x.shape
+    ((first, _),) = noise.reads(x.view(-1, d), torch.arange(K * n).view(K, n), "W2")
     return first
 
 

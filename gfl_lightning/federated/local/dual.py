@@ -133,7 +133,7 @@ class DualPath(LocalPath):
     def _noise_that_is_read(self, problem: LocalProblem) -> list[Tensor]:
         """For each class o, Ã_kk G_k[o] x_s of own samples beside the W2-part of G_k[o], ``[K, c, (n + c) m]``."""
         own = problem.neighbourhood.own[:, None, None, None]
-        reads = problem.noise.reads(self.table.graph.x[problem.training.sample], self.structure.second)
+        reads = problem.noise.reads(self.table.graph.x, problem.training.sample, self.structure.second)
         return [torch.cat([(on_x * own).flatten(2), on_W2.flatten(2)], dim=2) for on_x, on_W2 in reads]
 
     def _update_norms(self, problem: LocalProblem, W2k: Tensor, delta: Tensor, r: Tensor) -> Tensor:

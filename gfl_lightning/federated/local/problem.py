@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -49,9 +49,9 @@ class LocalProblem:
     vote: Tensor
     lr: float
     steps: int
-    protection: Protection = field(default_factory=Protection)
-    noise: NoJacobianNoise = field(default_factory=NoJacobianNoise)
-    step_guard: PlainSteps = field(default_factory=PlainSteps)
+    protection: Protection
+    noise: NoJacobianNoise
+    step_guard: PlainSteps
 
     def take(self, places: Tensor) -> LocalProblem:
         """The problem of some of its clients, given by their places."""

@@ -20,10 +20,10 @@ class NoJacobianNoise:
         """The parts of some weights that are read, ``[K, L, c, …]`` by name; none where there is no noise."""
         return {}
 
-    def reads(self, x: Tensor, second: str) -> list[tuple[Tensor, Tensor]]:
+    def reads(self, x: Tensor, rows: Tensor, second: str) -> list[tuple[Tensor, Tensor]]:
         """G_k x of own samples and the part of the second weight, for one hop, or nothing.
 
-        ``x [K, n, d] → [K, c, n, m]`` and ``[K, c, c, m]``.
+        ``x [S, d]``, ``rows [K, n] → [K, c, n, m]`` and ``[K, c, c, m]``.
         """
         return []
 
@@ -58,10 +58,10 @@ class JacobianNoise(NoJacobianNoise):
         """The parts of some weights that are read, ``[K, L, c, …]`` by name."""
         return {name: self._whole if name == self.name else self.rest[name] for name in names}
 
-    def reads(self, x: Tensor, second: str) -> list[tuple[Tensor, Tensor]]:
+    def reads(self, x: Tensor, rows: Tensor, second: str) -> list[tuple[Tensor, Tensor]]:
         """G_k x of own samples and the part of the second weight, for one hop."""
         K, _, c, m, r = self.first.shape
-        coordinates = x if self.basis is None else x @ self.basis
+        coordinates = x[rows] if self.basis is None else x[rows] @ self.basis
         return [((self.first.view(K, c * m, r) @ coordinates.mT).view(K, c, m, -1).mT, self.rest[second][:, 0])]
 
     def mixed_into(self, moved: Tensor, weight: Tensor) -> Tensor:

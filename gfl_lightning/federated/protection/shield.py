@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -41,15 +41,12 @@ class Shield:
         """Bounds and noise."""
         return self.guard.protection
 
-    def over(self, problem: LocalProblem, round_number: int, uploaded_in: Tensor) -> LocalProblem:
-        """The local problem of all training clients with its protection."""
-        noise = self.jacobians.draw(round_number, uploaded_in)
-        return replace(problem, protection=self.protection, noise=noise, step_guard=self._steps(round_number))
-
-    def over_single_models(self, problem: LocalProblem, round_number: int, uploaded_in: Tensor) -> LocalProblem:
-        """The same for what asks after single clients' models, before any bound on their updates."""
-        noise = self.jacobians.draw_all(round_number, uploaded_in)
-        return replace(problem, noise=noise, step_guard=self._steps(round_number))
+    def steps(self, round_number: int) -> PlainSteps:
+        """The guard of a round's local steps."""
+        steps = self.protection.steps
+        if steps.is_inert:
+            return PlainSteps()
+        return StepGuard(steps.clip, steps.noise_multiplier, self.batch, None, self.guard.seed, round_number)
 
     def uploaded(self, problem: LocalProblem, result: LocalResult, round_number: int) -> Weights:
         """The average of the models as uploaded, from that of the models as trained: Σ_k vote_k e_k is added."""
@@ -63,12 +60,6 @@ class Shield:
         for name, unread in self.jacobians.unread(result.pull, problem.chosen, round_number).items():
             average[name] = average[name] + unread
         return average
-
-    def _steps(self, round_number: int) -> PlainSteps:
-        steps = self.protection.steps
-        if steps.is_inert:
-            return PlainSteps()
-        return StepGuard(steps.clip, steps.noise_multiplier, self.batch, None, self.guard.seed, round_number)
 
 
 def require_protection(
