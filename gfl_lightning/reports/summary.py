@@ -78,7 +78,7 @@ class Fit:
 
 
 def part_record(part: Any) -> Any:
-    """A part for a file: its class and options as `parts.describe` writes them; what is no plain value as text.
+    """A part for a file: its class and options as `parts.describe` writes them; of what is no plain value its kind alone.
 
     >>> from gfl_lightning.models.aggregators.sgc import SGC
     >>> part_record(SGC(k=3))
@@ -89,9 +89,13 @@ def part_record(part: Any) -> Any:
     if isinstance(part, (list, tuple)):
         return [part_record(value) for value in part]
     if is_dataclass(part) and not isinstance(part, type):
+        if not part.__dataclass_params__.repr:  # type: ignore[attr-defined]
+            return str(part)
         options = {field.name: part_record(getattr(part, field.name)) for field in fields(part) if field.init}
         return {CLASS: f"{type(part).__module__}.{type(part).__qualname__}", OPTIONS: options}
-    return part if part is None or isinstance(part, (bool, int, float, str)) else str(part)
+    if part is None or isinstance(part, (bool, int, float, str)):
+        return part
+    return str(part) if isinstance(part, Path) else type(part).__name__
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> Path:

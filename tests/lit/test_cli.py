@@ -170,6 +170,8 @@ MISTAKES = [
     (["--trainer.accumulate_grad_batches=2"], "^error: accumulate_grad_batches must be left out"),
     (["--ckpt_path=none.ckpt"], "^error: ckpt_path must name a checkpoint file, got 'none.ckpt'"),
     (["--seed_everything=4"], "^error: seed_everything must be left out, as the seeds of model and data determine"),
+    (["--seed_everything=0"], "^error: seed_everything must be left out, as the seeds of model and data determine"),
+    (["--weights_only=false"], "weights_only"),
     (["--trainer.strategy=ddp"], "^error: strategy must be auto, as the federation is simulated in one process"),
     (
         ["--trainer.max_steps=-1", "--trainer.limit_train_batches=0.5"],
@@ -370,3 +372,112 @@ def test_bad_protection_is_one_sentence_and_writes_nothing(
     assert stop.value.code == cli.EXIT_BAD_INPUT
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+EXTENSION = '''
+from dataclasses import dataclass
+import torch
+from gfl_lightning.graphs.datasets.data_set import DataSet
+from gfl_lightning.graphs.datasets.dnc import DNC
+from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.privacy.mechanisms.mechanism import Mechanism
+
+@dataclass(frozen=True)
+class Chain(DataSet):
+    """Data of one's own."""
+    length: int = 50
+    def make(self):
+        return DNC(self.length, 10).graph
+
+@dataclass(frozen=True)
+class OneHop(Aggregator):
+    """An aggregator of one's own."""
+    share: float = 0.5
+    @property
+    def gamma(self):
+        return torch.tensor([1 - self.share, self.share], dtype=torch.float64)
+
+@dataclass(frozen=True)
+class Uniform(Mechanism):
+    """A mechanism of one's own, which promises nothing."""
+    width: float = 0.0
+    clip: float = float("inf")
+    @property
+    def is_noisy(self):
+        return self.width > 0
+    def draw(self, shape, generator, dtype):
+        return self.width * (torch.rand(shape, generator=generator, dtype=dtype) - 0.5)
+'''
+OWN = ["--data=mine.Chain", "--data.length=60", "--model.aggregator=mine.OneHop", "--model.aggregator.share=0.25"]
+
+
+def test_classes_of_ones_own_are_used_by_their_path_and_shown(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(EXTENSION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    noise = ("--trainer.callbacks+=callbacks.DPNoise", "--trainer.callbacks.hidden=mine.Uniform")
+    shown = run("fit", *OWN, *noise, "--trainer.callbacks.hidden.width=0.1", SMALL[3], "--trainer.max_steps=3")
+    assert re.search(r"\n +data  Chain\(length=60\)\n", shown)
+    assert re.search(r"\n +encoder  MLP\(hidden=\[64\], activation=relu, bias=False\)\n", shown)
+    assert re.search(r"\n +aggregator  OneHop\(share=0.25\)\n", shown)
+    assert re.search(r"\n +server  Average\(\)\n", shown)
+    assert "protected by  hidden Uniform(width=0.1, clip=inf)" in shown
+    summary = json.loads((newest() / "summary.json").read_text())
+    assert summary["parts"]["aggregator"] == {"class_path": "mine.OneHop", "init_args": {"share": 0.25}}
+    assert summary["parts"]["data"] == {"class_path": "mine.Chain", "init_args": {"length": 60}}
+    assert summary["data"] == "Chain"
+    assert summary["epsilon"] == "inf"
+    accuracy = f"{summary['test_accuracy']:.4f}"
+    assert accuracy in run("test", *OWN[:2], SMALL[3], "--ckpt_path", str(newest() / "best.ckpt"))
+
+
+@pytest.mark.parametrize("extra", [[], ["--trainer.logger=false"], ["--trainer.logger=CSVLogger"]])
+def test_everything_is_written_below_the_root_folder(run: Run, extra: list[str]) -> None:
+    if extra and "CSV" in extra[0]:
+        extra = [*extra, "--trainer.logger.save_dir="]
+    run("fit", *SMALL, "--trainer.max_steps=2", "--trainer.default_root_dir=my folder", *extra)
+    assert [path.name for path in Path().iterdir()] == ["my folder"]
+    (summary,) = Path("my folder").rglob("summary.json")
+    assert (summary.parent / "best.ckpt").is_file()
+    assert (summary.parent / "checkpoints" / "last.ckpt").is_file()
+    run("predict", *SMALL[:2], SMALL[3], "--ckpt_path", str(summary.parent / "best.ckpt"), *(
+        "--trainer.default_root_dir=other", *extra))  # fmt: skip
+    assert sorted(path.name for path in Path().iterdir()) == ["my folder", "other"]
+    assert list(Path("other").rglob("predictions.csv"))
+
+
+def test_without_a_root_folder_or_a_logger_runs_is_it(run: Run) -> None:
+    run("fit", *SMALL, "--trainer.max_steps=2", "--trainer.logger=false")
+    assert [path.name for path in Path().iterdir()] == ["runs"]
+    assert Path("runs/summary.json").is_file()
+
+
+def test_a_home_folder_may_be_meant(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    run("fit", *SMALL, "--trainer.max_steps=1", "--trainer.default_root_dir=~/x")
+    assert [path.name for path in Path().iterdir()] == ["home"]
+    assert list((tmp_path / "home" / "x").rglob("summary.json"))
+
+
+def test_a_checkpoint_brings_the_options_of_its_model_where_none_is_named(run: Run) -> None:
+    model = ("--model.aggregator=SGC", "--model.aggregator.k=2", "--model.server=FedAdam", "--model.local.steps=3")
+    run("fit", *SMALL, *model, "--trainer.max_steps=8")
+    whole = json.loads((newest() / "summary.json").read_text())
+    run("fit", *SMALL, *model, "--trainer.max_steps=4")
+    last = str(newest() / "checkpoints" / "last.ckpt")
+    run("fit", *SMALL[:2], SMALL[3], "--trainer.max_steps=8", "--ckpt_path", last)
+    assert {**json.loads((newest() / "summary.json").read_text()), "seconds": 0} == {**whole, "seconds": 0}
+
+
+def test_a_checkpoint_of_before_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", *SMALL, "--trainer.max_steps=2")
+    file = newest() / "best.ckpt"
+    old = torch.load(file, weights_only=True)
+    old["hyper_parameters"] = {"alpha": 0.1, "local_steps": 10}
+    del old["rounds"]["best"]["client_loss"]
+    torch.save(old, file)
+    with pytest.raises(SystemExit) as stop:
+        run("test", *SMALL[:2], "--ckpt_path", str(file))
+    assert stop.value.code == cli.EXIT_BAD_INPUT
+    assert "got 'an older one with the options alpha, local_steps'." in capsys.readouterr().err
