@@ -78,7 +78,7 @@ class Fit:
 
 
 def part_record(part: Any) -> Any:
-    """A part for a file: its class and options as `parts.describe` writes them; of what is no plain value its kind alone.
+    """A part for a file: its class and options as `parts.describe` writes them; what is no plain value by its kind.
 
     >>> from gfl_lightning.models.aggregators.sgc import SGC
     >>> part_record(SGC(k=3))

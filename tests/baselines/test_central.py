@@ -17,7 +17,7 @@ from gfl_lightning.baselines.networks.gcn import GCN
 from gfl_lightning.checks import InputError
 from gfl_lightning.engine.best import Best
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.datasets.synthetic import dnc
+from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.models.encoders.encoder import Weights
 
 
@@ -109,7 +109,7 @@ def test_the_start_is_known_before_the_data(name: str) -> None:
 
 
 def test_gcn_learns_synthetic_dnc() -> None:
-    engine = CentralDescent(dnc(), GCN(), lr=0.1)
+    engine = CentralDescent(DNC().graph, GCN(), lr=0.1)
     state, best = engine.start(), Best()
     for _ in range(300):
         state, report = engine.round(state)
