@@ -13,14 +13,14 @@ setup: $(READY)  ## create .venv and install what is pinned in .ci/constraints.t
 $(READY): pyproject.toml .ci/constraints.txt
 	@test -n "$(BASE_PYTHON)" || { echo "setup needs Python 3.11 on the PATH"; exit 1; }
 	$(BASE_PYTHON) -m venv .venv
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt --editable '.[dev]'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt --editable '.[dev,deploy]'
 	@touch $@
 
 fit: $(READY)  ## run the main job on embedded data
 	$(PYTHON) -m gfl_lightning fit --config configs/paper/dnc_synthetic.yaml
 
-test: $(READY)  ## run the whole test suite
-	$(PYTHON) -m pytest
+test: $(READY)  ## run the whole test suite, a module at a time on every core
+	$(PYTHON) -m pytest --numprocesses auto --dist loadscope
 
 lint: $(READY)  ## ruff: style and formatting
 	.venv/bin/ruff check .

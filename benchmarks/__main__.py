@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from benchmarks import fits, rounds
+from benchmarks import deployed, deployments, fits, rounds
 from benchmarks.cases import cora_is_here
 
 
@@ -28,14 +28,20 @@ BARS = {
     "growth_time": Bar("time per client, 100,000 against 10,000 clients", 1.5, False),
     "growth_memory": Bar("memory per client, 100,000 against 10,000 clients", 1.5, False),
     "growth_peak_gb": Bar("GB at the peak with 100,000 clients", 8, False),
+    "deployed_jacobian": Bar("seconds a round of 8 sites with a subCora-sized client each, TLS, Jacobians", 2, False),
+    "deployed_gram": Bar("the same under the Gram protocol", 0.5, False),
+    "deployed_many": Bar("the same with 100 clients at each site, Gram", 2, False),
     "fit_overhead": Bar("whole Lightning fit over the bare engine, subCora-sized", 1.5, False),
+    "mask_pair_ms": Bar("ms for the key of the mask between two sites", 1, False),
+    "mask_645k_ms": Bar("ms for one mask on 645k numbers", 13, False),
+    "masked_round": Bar("masked round (factors) over the plain Jacobian round, 8 sites in one process", 2, False),
 }
 
 
 def main() -> None:
     """Measure everything and print it."""
     print(f"data: {'Cora' if cora_is_here() else 'random graphs of the same sizes (no Cora files found)'}")
-    figures = rounds.measure() | fits.measure()
+    figures = rounds.measure() | fits.measure() | deployed.measure() | deployments.measure()
     print(f"\n{'figure':<20}{'measured':>12}{'bar':>12}  met")
     for name, value in figures.items():
         bar = BARS[name]

@@ -20,6 +20,8 @@ class DPNoise(ProtectingCallback):
         hidden: on the representations ĥ_j.
         jacobian: on their Jacobians ∇ĥ_j; V1 shares none.
         update: on the model updates W_k − W̄ (DP-FedAvg).
+        validation: on the clients' validation losses, bounded to [0, C]: their noisy mean, ``private_val_loss``, may
+            stop a fit, lower its rate and choose the round that is kept, under a guarantee.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class DPNoise(ProtectingCallback):
         hidden: Mechanism = Gaussian(),  # noqa: B008  # mechanisms are frozen
         jacobian: Mechanism = Gaussian(),  # noqa: B008
         update: Mechanism = Gaussian(),  # noqa: B008
+        validation: Mechanism = Gaussian(),  # noqa: B008
     ) -> None:
-        named = {"hidden": hidden, "jacobian": jacobian, "update": update}
+        named = {"hidden": hidden, "jacobian": jacobian, "update": update, "validation": validation}
         super().__init__({name: mechanism for name, mechanism in named.items() if not mechanism.is_inert})

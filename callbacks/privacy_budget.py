@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.privacy.accounting import Accountant
-from gfl_lightning.privacy.guarantee import Guarantee, Neighbours
+from gfl_lightning.privacy.guarantee import Guarantee, Neighbours, Pretrained, Selection
 from gfl_lightning.privacy.protection import Protection, Unit
 
 
@@ -26,6 +26,12 @@ class PrivacyBudget(ProtectingCallback):
         calibrate: set the noise so that ``max_steps`` rounds spend ``max_epsilon``. Noise that is stated is scaled by
             one factor, so it only says the proportions; where something bounded has none, it is in proportion to the
             sensitivity.
+        pretrained: ``public`` declares that the weights a fit starts from owe nothing to its data.
+        selection: which round is kept: ``inside`` the guarantee, the default (by the private validation loss, or the
+            last), or by ``exact`` validation losses, which ε does not cover.
+        colluding: how many fellow clients put together what they know, by default 1.
+        ledger: file beside the data that all runs on them share. Before its first round a run writes down what it may
+            spend; ``max_epsilon`` is then for all of them together, and who would exceed it is refused.
     """
 
     def __init__(
@@ -36,6 +42,10 @@ class PrivacyBudget(ProtectingCallback):
         neighbours: Neighbours | None = None,
         accountant: Accountant | None = None,
         calibrate: bool | None = None,
+        pretrained: Pretrained | None = None,
+        selection: Selection | None = None,
+        colluding: int | None = None,
+        ledger: str | None = None,
     ) -> None:
         given = {
             "max_epsilon": max_epsilon,
@@ -44,6 +54,10 @@ class PrivacyBudget(ProtectingCallback):
             "neighbours": neighbours,
             "accountant": accountant,
             "calibrate": calibrate,
+            "pretrained": pretrained,
+            "selection": selection,
+            "colluding": colluding,
+            "ledger": ledger,
         }
         stated = {name: value for name, value in given.items() if value is not None}
         checked = {name: value for name, value in stated.items() if name not in ("unit", "calibrate")}

@@ -11,7 +11,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.loggers import WandbLogger
 
 from gfl_lightning.checks import InputError, require
-from gfl_lightning.engine.evaluation import share_correct
+from gfl_lightning.engine.evaluation import client_score
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.round_module import RoundModule
@@ -19,8 +19,6 @@ from gfl_lightning.reports.figures import client_graph, loss_curves
 from gfl_lightning.theory.connectivity import connectivity
 from gfl_lightning.theory.drift import client_drift
 from gfl_lightning.theory.gradient import gradient_norm_squared
-
-COLUMNS = ["split", "loss", "accuracy", "client_loss", "client_accuracy"]
 
 
 class WandbRounds(Callback):
@@ -92,10 +90,11 @@ class WandbRounds(Callback):
         graph, step = module.graph, trainer.global_step - 1
         rounds, train, val = zip(*self._losses, strict=True)
         curves = loss_curves(rounds, {"train": train, "validation": val}, module.best.round or None)
-        clients = client_graph(graph, share_correct(graph, logits))
+        clients = client_graph(graph, client_score(graph, logits))
+        columns = ["split", *vars(metrics["test"])]
         rows = [[split, *vars(found).values()] for split, found in metrics.items()]
         for logger in _runs(trainer):
-            logger.log_table("best_model", COLUMNS, rows, step=step)
+            logger.log_table("best_model", columns, rows, step=step)
             logger.log_image("loss_curves", [curves], step=step)
             logger.log_image("client_graph", [clients], step=step)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gfl_lightning.graphs.datasets.sc import SC
     from gfl_lightning.graphs.datasets.snc import SNC
     from gfl_lightning.graphs.datasets.subcora import SubCora
+    from gfl_lightning.graphs.records.shared_labels import SharedLabels
     from gfl_lightning.graphs.tables.client_tables import ClientTables
     from gfl_lightning.lit.central import Central
     from gfl_lightning.lit.gfl import GFL
@@ -36,11 +37,19 @@ if TYPE_CHECKING:
     from gfl_lightning.models.aggregators.identity import Identity
     from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
     from gfl_lightning.models.aggregators.sgc import SGC
+    from gfl_lightning.models.encoders.linear import Linear
     from gfl_lightning.models.encoders.mlp import MLP
     from gfl_lightning.privacy.guarantee import Guarantee
     from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
     from gfl_lightning.privacy.mechanisms.steps import StepNoise
     from gfl_lightning.privacy.protection import Protection
+    from gfl_lightning.privacy.randomise.gaussian_direction import GaussianDirection
+    from gfl_lightning.privacy.randomise.multi_bit import MultiBit
+    from gfl_lightning.privacy.randomise.once import RandomisedOnce
+    from gfl_lightning.privacy.randomise.piecewise import Piecewise
+    from gfl_lightning.privacy.randomise.priv_unit import PrivUnit
+    from gfl_lightning.privacy.randomise.randomised_response import RandomisedResponse
+    from gfl_lightning.privacy.randomise.subset import Subset
 
 __all__ = [
     "APPNP",
@@ -59,18 +68,27 @@ __all__ = [
     "FederatedTrainer",
     "Federation",
     "Gaussian",
+    "GaussianDirection",
     "Guarantee",
     "Identity",
     "KarateClub",
     "LearnablePolynomial",
+    "Linear",
     "LocalMLPs",
     "LocalTraining",
     "Momentum",
+    "MultiBit",
     "Participation",
+    "Piecewise",
     "Planetoid",
+    "PrivUnit",
     "Protection",
+    "RandomisedOnce",
+    "RandomisedResponse",
+    "SharedLabels",
     "StepNoise",
     "SubCora",
+    "Subset",
 ]
 
 _HOMES = {
@@ -86,22 +104,31 @@ _HOMES = {
     "Federation": "federated.federation",
     "GFL": "lit.gfl",
     "Gaussian": "privacy.mechanisms.gaussian_noise",
+    "GaussianDirection": "privacy.randomise.gaussian_direction",
     "Guarantee": "privacy.guarantee",
     "Identity": "models.aggregators.identity",
     "KarateClub": "graphs.datasets.karate",
     "LearnablePolynomial": "models.aggregators.learnable",
+    "Linear": "models.encoders.linear",
     "LocalMLPs": "lit.local_mlps",
     "LocalTraining": "federated.local.options",
     "MLP": "models.encoders.mlp",
     "Momentum": "federated.server.momentum",
+    "MultiBit": "privacy.randomise.multi_bit",
     "Participation": "federated.participation",
+    "Piecewise": "privacy.randomise.piecewise",
     "Planetoid": "graphs.datasets.planetoid",
+    "PrivUnit": "privacy.randomise.priv_unit",
     "Protection": "privacy.protection",
+    "RandomisedOnce": "privacy.randomise.once",
+    "RandomisedResponse": "privacy.randomise.randomised_response",
     "SC": "graphs.datasets.sc",
     "SGC": "models.aggregators.sgc",
     "SNC": "graphs.datasets.snc",
+    "SharedLabels": "graphs.records.shared_labels",
     "StepNoise": "privacy.mechanisms.steps",
     "SubCora": "graphs.datasets.subcora",
+    "Subset": "privacy.randomise.subset",
 }
 
 

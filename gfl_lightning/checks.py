@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
+
+SHARE_OF_MEMORY = 0.9
 
 
 class InputError(ValueError):
@@ -16,10 +19,11 @@ def require(condition: bool, argument: str, rule: str, received: Any) -> None:
         raise InputError(f"{argument} must {rule}, got {received!r}.")
 
 
-def require_count(argument: str, value: int, least: int = 1) -> None:
-    """Refuse anything but a whole number of at least ``least``."""
+def require_count(argument: str, value: int, least: int = 1, most: int | None = None) -> None:
+    """Refuse anything but a whole number of at least ``least``, and at most ``most`` where that is given."""
     require(type(value) is int, argument, f"be a whole number of at least {least}", value)
     require(value >= least, argument, f"be at least {least}", value)
+    require(most is None or value <= most, argument, f"be at most {most}", value)
 
 
 def require_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
@@ -30,3 +34,11 @@ def require_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
 def require_rate(argument: str, value: float) -> None:
     """Refuse a learning rate that is not positive and finite."""
     require(0 < value < math.inf, argument, "be positive and finite", value)
+
+
+def require_room(argument: str, value: Any, numbers: float, size: int = 8) -> None:
+    """Refuse a size that would need more memory than the machine has, by an estimate: ``numbers`` of ``size`` bytes."""
+    have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    need = numbers * size
+    rule = f"need no more memory than the {have / 1e9:.3g} GB of this machine (it would take about {need / 1e9:.3g} GB)"
+    require(need <= SHARE_OF_MEMORY * have, argument, rule, value)

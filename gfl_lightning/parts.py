@@ -6,12 +6,22 @@ are what is asked for, can come of it.
 
 from __future__ import annotations
 
+import types
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, get_type_hints
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gfl_lightning.checks import InputError, require
 
 CLASS, OPTIONS = "class_path", "init_args"
+PLAIN: dict[Any, tuple[type, ...]] = {
+    type(None): (type(None),),
+    bool: (bool,),
+    int: (int,),
+    float: (int, float),
+    str: (str,),
+    Path: (str,),
+}
 T = TypeVar("T")
 
 
@@ -29,6 +39,8 @@ def describe(part: Any) -> Any:
         return [describe(one) for one in part]
     if isinstance(part, dict):
         return {name: describe(one) for name, one in part.items()}
+    if isinstance(part, Path):
+        return str(part)
     plain = part is None or isinstance(part, (bool, int, float, str))
     require(plain, "a part", "be a dataclass of plain values and of other parts", part)
     return part
@@ -50,16 +62,48 @@ def build(description: Any, kind: type[T]) -> T:
         )
     given, kinds = description.get(OPTIONS, {}), get_type_hints(found)
     known = {field.name for field in fields(found) if field.init}
-    require(set(given) <= known, found.__name__, f"have options among {', '.join(sorted(known))}", sorted(given))
-    return found(**{name: _value(value, kinds[name]) for name, value in given.items()})  # type: ignore[return-value]
+    require(isinstance(given, dict), found.__name__, "have options by name", given)
+    require(set(given) <= known, found.__name__, f"have options among {', '.join(sorted(known))}", list(given))
+    return found(**{name: typed(value, kinds[name], name) for name, value in given.items()})  # type: ignore[return-value]
 
 
-def _value(value: Any, kind: Any) -> Any:
-    """An option: a part of its own kind, or plain."""
-    if isinstance(value, dict) and CLASS in value:
-        require(isinstance(kind, type), "an option", f"be {kind}", value[CLASS])
-        return build(value, kind)
-    return tuple(value) if isinstance(value, list) else value
+def typed(value: Any, kind: Any, name: str = "an option") -> Any:
+    """A plain value that was read, as an option of a type; a value of another type is refused.
+
+    >>> typed([8, 4], tuple[int, ...])
+    (8, 4)
+    >>> typed("8", int, "hidden")
+    Traceback (most recent call last):
+    gfl_lightning.checks.InputError: hidden must be <class 'int'>, got '8'.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return typed(value, _member(value, inner, name), name)
+    if origin is Literal:
+        require(any(type(value) is type(one) and value == one for one in inner), name, f"be one of {inner}", value)
+        return value
+    if origin in (tuple, list):
+        require(isinstance(value, (list, tuple)), name, f"be {kind}", value)
+        return origin(typed(one, inner[0], name) for one in value)
+    if origin is dict:
+        require(isinstance(value, dict), name, f"be {kind}", value)
+        return {typed(key, inner[0], name): typed(one, inner[1], name) for key, one in value.items()}
+    if kind in PLAIN:
+        require(type(value) in PLAIN[kind], name, f"be {kind}", value)
+        return value
+    require(isinstance(kind, type), name, f"be {kind}", value)
+    return build(value, kind)
+
+
+def _member(value: Any, kinds: tuple[Any, ...], name: str) -> Any:
+    """The one among the types of a union that a value may have."""
+    for kind in kinds:
+        try:
+            typed(value, kind, name)
+        except InputError:
+            continue
+        return kind
+    raise InputError(f"{name} must be one of {', '.join(map(str, kinds))}, got {value!r}.")
 
 
 def _path(kind: type) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
+from gfl_lightning.graphs.losses.loss import Loss
 
 
 def nodes(N: int, edges: list[tuple[int, int]] | Tensor, weight: list[float] | None = None) -> ClientGraph:
@@ -93,3 +96,11 @@ def random_clients(
         num_classes=c,
         edge_weight=(torch.rand(edges.shape[1], generator=generator, dtype=torch.float64) + 0.5).to(dtype),
     )
+
+
+def with_numbers(graph: ClientGraph, loss: Loss, seed: int = 0) -> ClientGraph:
+    """The graph with labels that are numbers of at least 0, larger where the first feature and the class are."""
+    noise = torch.rand(graph.num_samples, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    y = (2 * graph.y + graph.x[:, 0].double().exp() + 3 * noise).round(decimals=3)
+    y = torch.where(graph.y < 0, torch.nan, y)
+    return replace(graph, y=y, num_classes=1, loss=loss.fitted(y[graph.mask(Split.TRAIN)]))

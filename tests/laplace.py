@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.privacy.mechanisms.mechanism import Cost, Mechanism
+from gfl_lightning.privacy.noise_source import NoiseSource
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,12 @@ class Laplace(Mechanism):
     clip: float = math.inf
 
     @property
-    def is_noisy(self) -> bool:
-        return self.scale > 0
+    def spread(self) -> float:
+        return self.scale
 
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-        u = torch.rand(shape, generator=generator, dtype=torch.float64) - 0.5
-        return (-self.scale * u.sign() * torch.log1p(-2 * u.abs())).to(dtype)
+    def draw(self, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
+        u = source.uniform(shape) - 0.5
+        return -self.scale * u.sign() * torch.log1p(-2 * u.abs().clamp_max(0.5 - 2**-54))
 
     def cost(self, sensitivity: Tensor, entries: int) -> Cost:
         if not self.is_noisy:

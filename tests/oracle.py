@@ -17,6 +17,7 @@ from gfl_lightning.graphs.client_graph import ClientGraph, Split
 
 Weights = dict[str, Tensor]
 EncoderFunction = Callable[[Weights, Tensor], Tensor]
+Residual = Callable[[Tensor, Tensor], Tensor]
 
 
 def dense_powers(graph: ClientGraph, M: int) -> Tensor:
@@ -29,13 +30,22 @@ def dense_powers(graph: ClientGraph, M: int) -> Tensor:
     return torch.stack([torch.linalg.matrix_power(P, i) for i in range(M + 1)])
 
 
+def of_classes(z: Tensor, y: Tensor) -> Tensor:
+    """ŷ − y of one sample."""
+    y_hat = torch.softmax(z, 0)
+    return y_hat - F.one_hot(y, len(y_hat)).to(y_hat)
+
+
 class Client:
     """A client with its own samples and its own model."""
 
-    def __init__(self, graph: ClientGraph, number: int, encoder: EncoderFunction) -> None:
+    def __init__(
+        self, graph: ClientGraph, number: int, encoder: EncoderFunction, residual: Residual | None = None
+    ) -> None:
         mine = graph.client == number
         self.number = number
         self.encoder = encoder
+        self.residual = residual or of_classes
         self.shared_x = graph.x[mine & graph.shared]
         train = mine & graph.mask(Split.TRAIN)
         self.x, self.y = graph.x[train], graph.y[train]
@@ -65,10 +75,12 @@ class Client:
         step_clip: float = math.inf,
         expected_batch: float | None = None,
         step_noise: list[Weights] | None = None,
+        beside: Tensor | None = None,
     ) -> Weights:
         """I local SGD steps with C_k and ∇C_k (of each hop) held fixed; ``batches`` are indices of own samples.
 
-        DP-SGD: each sample's gradient is bounded, the sum divided by ``expected_batch``, ``step_noise`` added.
+        DP-SGD: each sample's gradient is bounded, the sum divided by ``expected_batch``, ``step_noise`` added. What is
+        ``beside`` the graph in the outputs of own training samples ``[n, c]`` stays as it is.
         """
         Wk = {name: w.clone() for name, w in W.items()}
         velocity = {name: torch.zeros_like(w) for name, w in W.items()}
@@ -81,8 +93,7 @@ class Client:
                 leaves = {name: w.clone().requires_grad_() for name, w in Wk.items() if name != "gamma"}
                 h = self.encoder(leaves, x[s])
                 hop = own[:, None] * h.detach() + C
-                y_hat = torch.softmax(gamma @ hop, 0)
-                r = weight[s] * (y_hat - F.one_hot(y[s], len(y_hat)).to(y_hat))
+                r = weight[s] * self.residual(gamma @ hop + (0 if beside is None else beside[batch][s]), y[s])
                 pulled = torch.autograd.grad((gamma @ own) * h @ r, list(leaves.values()))
                 alone = dict(zip(leaves, pulled, strict=True))
                 if grad_C is not None:
@@ -122,12 +133,14 @@ def run_round(
     update_clip: float = math.inf,
     update_noise: Weights | None = None,
     private_steps: dict[int, dict[str, Any]] | None = None,
+    personal: Callable[[Client, Weights, Tensor, Tensor], tuple[float, Tensor]] | None = None,
     **optimizer: float,
 ) -> Weights:
     """One round; ``powers [L, N, N]`` is Ã alone (L = 1), or P^0 … P^M for a learnable aggregator.
 
     ``protect`` changes what a client has just computed before it is shared, ``update_clip`` bounds W_k − W̄ and
-    ``update_noise`` is what the clients' noise adds to the average.
+    ``update_noise`` is what the clients' noise adds to the average. ``personal`` tells from W̄, Ã_kk and C_k a client's
+    gate and what its own terms add to the outputs of its training samples.
     """
     for j in sharing:
         clients[j].share(W)
@@ -147,8 +160,13 @@ def run_round(
                         for name in grad_C[l]:
                             grad_C[l][name] += A[k, j] * other.jacobian[name]
         own = powers[:, k, k]
+        beside = None
+        if personal is not None:
+            gate, beside = personal(clients[k], W, own, C)
+            own, C = gate * own + (1 - gate), gate * C
+            grad_C = [{name: gate * part for name, part in hop.items()} for hop in grad_C]
         steps = optimizer | (private_steps or {}).get(k, {})
-        Wk = clients[k].train(W, own, C, grad_C if compensated else None, lr, batches[k], **steps)
+        Wk = clients[k].train(W, own, C, grad_C if compensated else None, lr, batches[k], beside=beside, **steps)
         update = bounded({name: Wk[name] - w for name, w in W.items()}, update_clip)
         models.append({name: W[name] + change for name, change in update.items()})
         votes.append(float(len(clients[k].x)) if by_samples else 1.0)

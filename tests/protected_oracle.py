@@ -1,6 +1,7 @@
 """Protected rounds by the loop oracle: every client bounds its own upload and adds its own noise, entry by entry.
 
-From the engine it takes what is random: who takes part, the batches, and the seeds of the noise.
+From the engine it takes what is random: who takes part, the batches, and the key of the noise, which must be that of a
+seed. It knows no lattice: the engine is within its spacing.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import torch
 from oracle import Client, bounded, dense_powers, run_round
 from torch import Tensor
 
-from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.mechanisms.mechanism import Mechanism
+from gfl_lightning.privacy.noise_source import NoiseSource
 from gfl_lightning.privacy.protection import Protection
 
 
@@ -26,24 +27,25 @@ def protected_trajectory(federation: Federation, rounds: int) -> Weights:
     Gaussian noise on Jacobians is known entry by entry only where some uploads may be old; elsewhere the engine draws
     another with the same law.
     """
-    graph, noisy, seed = federation.graph, federation.protection, federation.seed
+    graph, noisy, key = federation.graph, federation.protection, federation.noise_key
+    assert key.reproducible
     clients = [Client(graph, k, federation.encoder) for k in range(graph.num_clients)]
     powers = dense_powers(graph, len(federation.aggregator.gamma) - 1)
     if not federation.aggregator.learnable:
         powers = torch.tensordot(federation.aggregator.gamma.to(powers), powers, 1)[None]
     W, local = federation.start().weights, federation.local
     for number in range(rounds):
-        hidden = _drawn(noisy.hidden, (graph.num_clients, 3), generator(seed, Stream.HIDDEN_NOISE, number))
+        hidden = _drawn(noisy.hidden, (graph.num_clients, 3), key.source("hidden", number))
 
         def protect(client: Client, t: int = number, noise: Tensor = hidden, W: Weights = W) -> None:
             client.h, client.jacobian = _shared(client, noisy, W)
             client.h = client.h + noise[client.number]
-            own = generator(seed, Stream.JACOBIAN_NOISE, t, client.number)
+            own = key.source("jacobian", t, client.number)
             for name, part in client.jacobian.items():
                 client.jacobian[name] = part + _drawn(noisy.jacobian, tuple(part.shape), own)
 
         training = federation.schedule.who_trains(number).tolist()
-        update = generator(seed, Stream.UPDATE_NOISE, number)
+        update = key.source("update", number)
         W = run_round(
             clients,
             powers,
@@ -64,16 +66,16 @@ def protected_trajectory(federation: Federation, rounds: int) -> Weights:
     return W
 
 
-def _drawn(mechanism: Mechanism, shape: tuple[int, ...], source: torch.Generator) -> Tensor:
+def _drawn(mechanism: Mechanism, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
     """Noise on one upload."""
     if not mechanism.is_noisy:
         return torch.zeros(shape, dtype=torch.float64)
     if isinstance(mechanism, Gaussian):
-        return mechanism.std * torch.randn(shape, generator=source, dtype=torch.float64)
-    return mechanism.draw(shape, source, torch.float64)
+        return mechanism.std * source.normal(shape)
+    return mechanism.draw(shape, source)
 
 
-def _averaged(mechanism: Mechanism, K: int, shape: tuple[int, ...], source: torch.Generator) -> Tensor:
+def _averaged(mechanism: Mechanism, K: int, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
     """What the noise of K models adds to their mean; the engine draws a Gaussian sum at once."""
     if isinstance(mechanism, Gaussian):
         return _drawn(mechanism, shape, source) / math.sqrt(K)
@@ -105,8 +107,8 @@ def _private_steps(federation: Federation, W: Weights, t: int) -> dict[int, dict
     clip, z = steps.clip, steps.noise_multiplier
     draws = []
     for step in range(federation.local.steps):
-        source = generator(federation.seed, Stream.STEP_NOISE, t, step)
-        draws.append({n: torch.randn(len(training), *w.shape, generator=source, dtype=w.dtype) for n, w in W.items()})
+        source = federation.noise_key.source("step", t, step)
+        draws.append({n: source.normal((len(training), *w.shape)) for n, w in W.items()})
     options = {}
     for place, (client, count) in enumerate(zip(training.clients.tolist(), training.counts.tolist(), strict=True)):
         b = min(count, federation.local.batch_size or count)

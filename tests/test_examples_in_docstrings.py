@@ -10,6 +10,7 @@ import pytest
 
 import callbacks
 import gfl_lightning
+from gfl_lightning.attacks.attack import Attack
 from gfl_lightning.baselines.networks.architecture import Architecture
 from gfl_lightning.engine.engine import Engine
 from gfl_lightning.federated.server.optimizer import ServerOptimizer
@@ -19,7 +20,7 @@ from gfl_lightning.models.aggregators.aggregator import Aggregator
 from gfl_lightning.models.encoders.encoder import Encoder
 from gfl_lightning.privacy.mechanisms.mechanism import Mechanism
 
-CONTRACTS = (Aggregator, Architecture, DataSet, Encoder, Engine, Mechanism, RoundModule, ServerOptimizer)
+CONTRACTS = (Aggregator, Architecture, Attack, DataSet, Encoder, Engine, Mechanism, RoundModule, ServerOptimizer)
 
 
 def public_classes() -> list[type]:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.baselines.central_predictor import CentralPredictor
-from gfl_lightning.baselines.divergence import require_finite
 from gfl_lightning.baselines.networks.appnp_net import APPNPNet
 from gfl_lightning.baselines.networks.architecture import Architecture
 from gfl_lightning.checks import require_count, require_rate
@@ -91,7 +90,7 @@ class CentralDescent(CentralPredictor, Engine[CentralState]):
         weights = {name: torch.add(W, state.gradient[name], alpha=-lr) for name, W in state.weights.items()}
         logits, gradient = self._look(weights)
         metrics = self.evaluator(logits)
-        require_finite(metrics, lr, state)
+        self.require_convergence(metrics, lr, state)
         return CentralState(state.round + 1, weights, gradient), Report(state.round + 1, metrics)
 
     def resume(self, round_number: int, weights: Weights, progress: dict[str, Any]) -> CentralState:

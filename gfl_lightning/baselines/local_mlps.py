@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gfl_lightning.baselines.divergence import require_finite
 from gfl_lightning.baselines.local_predictor import LocalPredictor, forward, one_hidden_layer
-from gfl_lightning.checks import require, require_count, require_rate
+from gfl_lightning.checks import require, require_count, require_rate, require_room
 from gfl_lightning.engine.best import Best
 from gfl_lightning.engine.engine import Engine, EngineState, Report, require_weights
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.engine.training_set import TrainingSet, draw_batches
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
+from gfl_lightning.graphs.losses.cross_entropy import CrossEntropy
+from gfl_lightning.graphs.losses.loss import Loss
 from gfl_lightning.models.encoders.encoder import Weights
 
 
@@ -24,6 +25,7 @@ def initial_weights(num_features: int, num_classes: int, num_clients: int, hidde
     """Where the training of every client's model starts, drawn one after another, stacked ``[N, …]``."""
     require_count("num_clients", num_clients)
     require_count("seed", seed, least=0)
+    require_room("hidden", hidden, 4 * num_clients * hidden * (num_features + num_classes), 4)
     encoder, draw = one_hidden_layer(num_features, num_classes, hidden), generator(seed, Stream.WEIGHTS)
     models = [encoder.initial_weights(draw) for _ in range(num_clients)]
     return {name: torch.stack([model[name] for model in models]) for name in encoder.shapes}
@@ -100,11 +102,11 @@ class LocalModels(LocalPredictor, Engine[LocalState]):
         """One update of every client on its next batch, and the metrics of the weights that they leave."""
         lr = self.lr if lr is None else lr
         W1, W2 = self._structure.split(state.weights)
-        slope1, slope2 = gradient(W1, W2, *self._batch(state.round))
+        slope1, slope2 = gradient(W1, W2, *self._batch(state.round), self.graph.loss)
         weights = self._structure.join(W1 - lr * slope1, W2 - lr * slope2)
         logits = self._logits(weights)
         metrics = self.evaluator(logits)
-        require_finite(metrics, lr, state)
+        self.require_convergence(metrics, lr, state)
         return LocalState(state.round + 1, weights, self._client_loss(logits)), Report(state.round + 1, metrics)
 
     def resume(self, round_number: int, weights: Weights, progress: dict[str, Any]) -> LocalState:
@@ -124,7 +126,7 @@ class LocalModels(LocalPredictor, Engine[LocalState]):
         return replace(kept, round=state.round, val_loss=mean) if mean < best.val_loss else kept
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Features ``[N, b, d]``, labels as 0/1 vectors ``[N, b, c]`` and weights in the mean ``[N, b]`` of a step."""
+        """Features ``[N, b, d]``, targets of labels ``[N, b, c]`` and weights in the mean ``[N, b]`` of a step."""
         training = self._training
         drawn = draw_batches(training, self.batch_size, 1, step, self.seed, self.graph.x.dtype)
         if drawn.place is None:
@@ -140,11 +142,18 @@ class LocalModels(LocalPredictor, Engine[LocalState]):
         return loss.new_zeros(self.graph.num_clients).index_add_(0, self.graph.client[rows], loss) / self._validated
 
 
-def gradient(W1: Tensor, W2: Tensor, x: Tensor, target: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+def gradient(
+    W1: Tensor,
+    W2: Tensor,
+    x: Tensor,
+    target: Tensor,
+    share: Tensor,
+    loss: Loss = CrossEntropy(),  # noqa: B008  # frozen
+) -> tuple[Tensor, Tensor]:
     """∇ Σ_s share_{k,s} loss(y_{k,s}, h_k(x_{k,s})) of each client, ``x [N, b, d], target y [N, b, c], share [N, b]``.
 
-    With r = share (softmax(z) − y): ∇W1_k = ((r W2_k) ⊙ 1{a>0})ᵀ x and ∇W2_k = rᵀ a.
+    With r = share ∂loss/∂z, share (softmax(z) − y) for classes: ∇W1_k = ((r W2_k) ⊙ 1{a>0})ᵀ x and ∇W2_k = rᵀ a.
     """
     z, a = forward(W1, W2, x)
-    r = share[..., None] * (torch.softmax(z, -1) - target)
+    r = share[..., None] * loss.residual(z, target)
     return ((r @ W2) * (a > 0)).mT @ x, r.mT @ a

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gfl_lightning.checks import require_count
+from gfl_lightning.checks import require, require_count
 from gfl_lightning.engine.engine import Predictor, require_weights
 from gfl_lightning.engine.ragged import Ragged
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.placement import Placement
 from gfl_lightning.models.encoders.encoder import Shapes, SizedEncoder, Weights
 from gfl_lightning.models.encoders.mlp import MLP
 
@@ -23,14 +24,19 @@ class LocalPredictor(Predictor):
     Args:
         graph: the clients and their samples.
         hidden: width of the hidden layer.
+        placement: where they stand among the clients that have models; ``None`` means that they are these.
     """
 
-    def __init__(self, graph: ClientGraph, hidden: int = 64) -> None:
+    def __init__(self, graph: ClientGraph, hidden: int = 64, placement: Placement | None = None) -> None:
         self.graph, self.hidden = graph, hidden
+        models = graph.num_clients if placement is None else placement.size
+        self._model = torch.arange(models) if placement is None else placement.known
+        new = int((self._model < 0).sum())
+        require(new == 0, "samples", "have clients of the checkpoint only, each with its model", f"{new} new clients")
         encoder = one_hidden_layer(graph.num_features, graph.num_classes, hidden)
         assert encoder.structure is not None
         self._structure = encoder.structure
-        self.shapes: Shapes = {name: (graph.num_clients, *shape) for name, shape in encoder.shapes.items()}
+        self.shapes: Shapes = {name: (models, *shape) for name, shape in encoder.shapes.items()}
         owned = Ragged.of(graph.client)
         self._x = graph.x[owned.place]
         self._position = torch.empty_like(graph.client)
@@ -42,7 +48,8 @@ class LocalPredictor(Predictor):
         return self._logits(weights)
 
     def _logits(self, weights: Weights) -> Tensor:
-        z, _ = forward(*self._structure.split(weights), self._x)
+        own = {name: weight[self._model.to(weight.device)] for name, weight in weights.items()}
+        z, _ = forward(*self._structure.split(own), self._x)
         return z.flatten(0, 1)[self._position]
 
 

@@ -6,6 +6,7 @@ and whatever else the next round depends on; making a round is a function of it.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from gfl_lightning.checks import require
 from gfl_lightning.engine.best import Best
+from gfl_lightning.engine.divergence import EXPLODED, largest_loss
 from gfl_lightning.engine.evaluation import Evaluator, Metrics
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.models.encoders.encoder import Weights
@@ -120,6 +122,23 @@ class Engine(Predictor, Generic[S]):
         """The better of the best weights so far and those of a state: the lower validation loss."""
         loss = report.metrics["val"].loss
         return Best(state.round, loss, state.weights) if loss < best.val_loss else best
+
+    def require_convergence(self, metrics: dict[str, Metrics], lr: float, before: S) -> None:
+        """Stop where a round has made the training loss explode; ``before`` is the state that it started from."""
+        loss = metrics["train"].loss
+        if not loss <= self._unsuspicious or not math.isfinite(loss):
+            first = self.metrics_of(self.start().weights)["train"].loss  # a sample may be far out from the beginning
+            if loss <= EXPLODED * first < math.inf:
+                return
+            raise DivergedError(
+                f"lr must be small enough for a training loss that does not explode, got {lr}: in round "
+                f"{before.round + 1} the loss became {loss:.4g}.",
+                before,
+            )
+
+    @cached_property
+    def _unsuspicious(self) -> float:
+        return largest_loss(self.graph)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Engine[S]:
         return self

@@ -1,4 +1,4 @@
-"""Loss and accuracy of W̄ on each split, from the logits of all samples."""
+"""Loss, and accuracy or absolute error, of W̄ on each split, from the outputs of all samples."""
 
 from __future__ import annotations
 
@@ -16,17 +16,34 @@ SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 
 @dataclass(frozen=True)
 class Metrics:
-    """Cross-entropy, weighted where the graph's samples are, and accuracy on one split.
+    """The loss on one split, weighted where the graph's samples are.
 
-    ``loss`` and ``accuracy`` are means over samples. ``client_loss`` and ``client_accuracy`` are means over
-    clients: a client whose samples in the split have one label (DNC, SNC) is right if the mean of their logits
-    predicts it, one with several labels (SC) counts with its own accuracy. ``nan`` on an empty split.
+    ``loss`` is the mean over samples, ``client_loss`` that over clients of their means. ``nan`` on an empty split.
     """
 
     loss: float
-    accuracy: float
     client_loss: float
+
+
+@dataclass(frozen=True)
+class ClassMetrics(Metrics):
+    """Where labels are classes: accuracy too.
+
+    ``accuracy`` is a mean over samples, ``client_accuracy`` one over clients: a client whose samples in the split have
+    one label (DNC, SNC) is right if the mean of their logits predicts it, one with several labels (SC) counts with its
+    own accuracy.
+    """
+
+    accuracy: float
     client_accuracy: float
+
+
+@dataclass(frozen=True)
+class NumberMetrics(Metrics):
+    """Where labels are numbers: the mean absolute error too, in the user's units, over samples and over clients."""
+
+    mae: float
+    client_mae: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +70,19 @@ class Evaluator:
         part, client = self.graph.split[self._rows].long(), self.graph.client[self._rows]
         pair_key, pair = torch.unique(part * self.graph.num_clients + client, return_inverse=True)
         share = 1 / torch.bincount(pair)[pair].to(self.graph.x.dtype)
+        in_split = Segments.of(pair_key // self.graph.num_clients, self.graph.x.dtype)
+        if self.graph.loss.of_numbers:
+            return pair, share, torch.full_like(pair_key, -1), in_split
         low = torch.full_like(pair_key, self.graph.num_classes).scatter_reduce_(0, pair, self._label, "amin")
         high = torch.full_like(pair_key, -1).scatter_reduce_(0, pair, self._label, "amax")
-        in_split = Segments.of(pair_key // self.graph.num_clients, self.graph.x.dtype)
         return pair, share, torch.where(low == high, low, -1), in_split
 
     def __call__(self, logits: Tensor) -> dict[str, Metrics]:
         """Metrics by split name (train, val, test) from logits of all samples ``[S, c]``."""
         logits = logits if len(self._rows) == len(logits) else logits[self._rows]
         loss = self.graph.losses(logits, self._rows)
-        right = logits.argmax(1).eq(self._label)
-        per_sample = torch.stack([loss, right.to(loss.dtype)])
+        score = self.graph.loss.score(logits, self._label)
+        per_sample = torch.stack([loss, score.to(loss.dtype)])
         found = self._in_split.means(per_sample)
         by_client = found
         pair, share, pair_label, in_split = self._segments
@@ -71,9 +90,11 @@ class Evaluator:
             weighted = torch.cat([per_sample, logits.T]) * share
             mean = weighted.new_zeros(len(weighted), len(pair_label)).index_add_(1, pair, weighted)
             voted = mean[2:].argmax(0).eq(pair_label)
-            right_share = torch.where(pair_label >= 0, voted.to(loss.dtype), mean[1])
-            by_client = in_split.means(torch.stack([mean[0], right_share]))
-        return {name: Metrics(*found[name], *by_client[name]) for name in found}
+            client_score = torch.where(pair_label >= 0, voted.to(loss.dtype), mean[1])
+            by_client = in_split.means(torch.stack([mean[0], client_score]))
+        kind = NumberMetrics if self.graph.loss.of_numbers else ClassMetrics
+        pairs = {name: zip(found[name], by_client[name], strict=True) for name in found}
+        return {name: kind(*loss, *score) for name, (loss, score) in pairs.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +119,12 @@ class Segments:
         }
 
 
-def share_correct(graph: ClientGraph, logits: Tensor, part: Split = Split.TEST) -> Tensor:
-    """Share of each client's samples of a split that the logits ``[S, c]`` predict, ``[N]``; nan where it has none."""
+def client_score(graph: ClientGraph, logits: Tensor, part: Split = Split.TEST) -> Tensor:
+    """Mean score of each client's samples of a split under the outputs ``[S, c]``, ``[N]``; nan where it has none.
+
+    The share of them that is right where labels are classes, their mean absolute error where they are numbers.
+    """
     rows = graph.mask(part)
-    right = logits[rows].argmax(1).eq(graph.y[rows]).double()
-    total = torch.bincount(graph.client[rows], right, minlength=graph.num_clients)
+    score = graph.loss.score(logits[rows], graph.y[rows]).double()
+    total = torch.bincount(graph.client[rows], score, minlength=graph.num_clients)
     return total / graph.counts(rows)

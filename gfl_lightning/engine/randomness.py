@@ -1,4 +1,7 @@
-"""All randomness of a federation is a function of (seed, stream, index), so that nothing need be saved."""
+"""All randomness of a federation but its noise is a function of (seed, stream, index), so that nothing need be saved.
+
+What hides something is drawn from a key instead (privacy/noise_key.py): noise, and the Poisson samples of DP-SGD.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,6 @@ class Stream(IntEnum):
     BATCHES = 1
     TRAINING_CLIENTS = 2
     SHARING_CLIENTS = 3
-    HIDDEN_NOISE = 4
-    JACOBIAN_NOISE = 5
-    UPDATE_NOISE = 6
-    STEP_NOISE = 7
-    POISSON_BATCHES = 8
 
 
 def generator(seed: int, stream: Stream, index: int = 0, *finer: int) -> torch.Generator:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gfl_lightning.checks import require
 from gfl_lightning.engine.ragged import Ragged
 from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
+from gfl_lightning.graphs.losses.loss import Loss
+from gfl_lightning.privacy.noise_source import NoiseSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +24,10 @@ class TrainingSet:
         counts: n_k ``[K]``.
         sample: rows of the sample table ``[K, n]``; places past n_k repeat a sample of the client.
         present: which places hold a sample ``[K, n]``.
-        target: their labels as 0/1 vectors ``[K, n, c]``.
+        target: what the loss keeps of their labels ``[K, n, c]``: 0/1 vectors of classes.
         weight: weight of their losses ``[K, n]``.
         is_weighted: whether one of these is not 1.
+        loss: what is lost on a label.
     """
 
     clients: Tensor
@@ -35,23 +37,24 @@ class TrainingSet:
     target: Tensor
     weight: Tensor
     is_weighted: bool
+    loss: Loss
 
     @classmethod
-    def of(cls, graph: ClientGraph) -> TrainingSet:
-        """The training samples of a graph, by client."""
+    def of(cls, graph: ClientGraph, every_class: bool = True) -> TrainingSet:
+        """The training samples of a graph, by client; refused where a class has none, unless that may not be told."""
         rows = graph.mask(Split.TRAIN).nonzero().flatten()
         require(len(rows) > 0, "graph", "have at least one training sample", graph)
         require(
-            not len(graph.untrained_classes),
+            not every_class or not len(graph.untrained_classes),
             "graph",
             "have a training sample of every class",
             f"none of class {graph.untrained_classes.tolist()}",
         )
         ragged = Ragged.of(graph.client[rows])
         sample = rows[ragged.place]
-        target = F.one_hot(graph.y[sample], graph.num_classes).to(graph.x.dtype)
-        weighted = graph.is_weighted
-        return cls(ragged.clients, ragged.counts, sample, ragged.present, target, graph.weight[sample], weighted)
+        target = graph.loss.targets(graph.y[sample], graph.num_classes, graph.x.dtype)
+        columns = (ragged.clients, ragged.counts, sample, ragged.present, target, graph.weight[sample])
+        return cls(*columns, graph.is_weighted, graph.loss)
 
     def take(self, chosen: Tensor) -> TrainingSet:
         """The training set of some of the clients, given by their places in ``clients``."""
@@ -125,7 +128,7 @@ def _draw(
 
 
 def poisson_batches(
-    training: TrainingSet, batch_size: int | None, steps: int, round_number: int, seed: int, dtype: torch.dtype
+    training: TrainingSet, batch_size: int | None, steps: int, source: NoiseSource, dtype: torch.dtype
 ) -> Batches:
     """Batches that hold each of a client's samples with probability b/n_k, all draws independent, for one round.
 
@@ -134,10 +137,10 @@ def poisson_batches(
     """
     n = training.sample.shape[1]
     if batch_size is None or batch_size >= n:
-        return _draw(training, None, steps, 0, seed, dtype)
+        return _draw(training, None, steps, 0, 0, dtype)
     expected = training.counts.clamp_max(batch_size).to(dtype)
-    chance = torch.rand(steps, *training.sample.shape, generator=generator(seed, Stream.POISSON_BATCHES, round_number))
-    drawn = (chance.to(expected) < (expected / training.counts)[:, None]) & training.present
+    chance = source.uniform((steps, *training.sample.shape)).to(expected.device)
+    drawn = (chance <= (expected.double() / training.counts)[:, None]) & training.present
     place = torch.arange(n, device=drawn.device).expand(drawn.shape)
     return Batches(place, drawn.to(dtype) / expected[:, None])
 

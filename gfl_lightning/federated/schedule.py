@@ -1,8 +1,8 @@
-"""Who takes part in a round and which samples its local steps use: functions of (seed, round)."""
+"""Who takes part in a round and which samples its local steps use: functions of (seed, round) or of a secret key."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from gfl_lightning.engine.training_set import Batches, TrainingSet, draw_batches
 from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.federated.participation import Participation
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.privacy.noise_key import NoiseKey
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +24,9 @@ class Schedule:
         num_clients: N, all of which can share.
         participation: how many of them take part.
         local: the clients' batches and steps.
-        seed: of all draws.
+        seed: of all draws but Poisson samples.
         poisson: whether batches are Poisson samples, as DP-SGD wants them, instead of passes over the data.
+        key: of the Poisson samples: who knew them would see more than their sum.
     """
 
     training: TrainingSet
@@ -33,13 +35,22 @@ class Schedule:
     local: LocalTraining
     seed: int
     poisson: bool = False
+    key: NoiseKey = field(default_factory=NoiseKey.fresh)
 
     @classmethod
     def of(
-        cls, graph: ClientGraph, participation: Participation, local: LocalTraining, seed: int, poisson: bool = False
+        cls,
+        graph: ClientGraph,
+        participation: Participation,
+        local: LocalTraining,
+        seed: int,
+        poisson: bool = False,
+        key: NoiseKey | None = None,
+        every_class: bool = True,
     ) -> Schedule:
         """The schedule of a federation of the clients of a graph."""
-        return cls(TrainingSet.of(graph), graph.num_clients, participation, local, seed, poisson)
+        key = key or NoiseKey.fresh()
+        return cls(TrainingSet.of(graph, every_class), graph.num_clients, participation, local, seed, poisson, key)
 
     @property
     def everyone_shares(self) -> bool:
@@ -70,12 +81,13 @@ class Schedule:
             shared[self.who_shares(t).cpu()] += 1
         return (trained * len(rounds), shared * len(rounds)) if all(whole) else (trained, shared)
 
-    def batches(self, t: int) -> Batches:
-        """The samples of each local step of round t, for all training clients."""
+    def batches(self, t: int, hides: bytes = b"") -> Batches:
+        """The samples of each local step of round t, for all training clients; ``hides``: what the steps depend on."""
         steps = self.local.steps
         dtype = self.training.target.dtype
         if self.poisson:
-            return poisson_batches(self.training, self.local.batch_size, steps, t, self.seed, dtype)
+            source = self.key.source("batches", t, hides=hides)
+            return poisson_batches(self.training, self.local.batch_size, steps, source, dtype)
         return draw_batches(self.training, self.local.batch_size, steps, t * steps, self.seed, dtype)
 
     def batches_by_client(self, t: int) -> dict[int, list[Tensor]]:

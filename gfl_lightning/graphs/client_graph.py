@@ -9,14 +9,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs import validation
+from gfl_lightning.graphs.losses.cross_entropy import CrossEntropy
+from gfl_lightning.graphs.losses.loss import Loss
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+COLUMNS = (
+    *("x", "y", "edge_index", "edge_weight", "client", "shared", "sample_weight"),
+    *("train_mask", "val_mask", "test_mask"),
+)
 
 
 class Split(IntEnum):
@@ -40,14 +46,16 @@ class ClientGraph:
 
     Args:
         x: features ``[samples, d]``, floating point and finite.
-        y: labels ``[samples]`` in ``0..num_classes-1``; ``-1`` (unknown) only where ``split`` is ``NONE``.
+        y: labels ``[samples]``: classes in ``0..num_classes-1``, or numbers (``float64``) where the loss is one of
+            numbers; ``-1`` or nan (unknown) only where ``split`` is ``NONE``.
         client: owner of each sample ``[samples]``; the clients are ``0..N-1`` and each owns a sample.
         split: :class:`Split` of each sample ``[samples]``.
         shared: whether the sample enters its client's representation ĥ ``[samples]``; each client shares one.
         edge_index: both directions of every edge ``[2, edges]``, no self-loop, no duplicate.
-        num_classes: number of classes c.
+        num_classes: number of classes c, or 1 where labels are numbers.
         edge_weight: positive weight per column of ``edge_index``, equal in both directions; ``None`` means 1.
         weight: positive weight of each sample's loss ``[samples]``, or one number for all; left out, it is 1.
+        loss: what is lost on a label.
 
     >>> path = torch.tensor([[0, 1], [1, 2]])
     >>> split = torch.tensor([Split.TRAIN, Split.TRAIN, Split.TEST])
@@ -68,19 +76,24 @@ class ClientGraph:
     num_classes: int
     edge_weight: Tensor | None = None
     weight: Tensor = field(default_factory=partial(torch.ones, ()))
+    loss: Loss = CrossEntropy()  # noqa: RUF009  # frozen
 
     def __post_init__(self) -> None:
+        for name in ("x", "y", "client", "split", "shared", "edge_index", "weight"):
+            validation.check_tensor(name, getattr(self, name))
+        if self.edge_weight is not None:
+            validation.check_tensor("edge_weight", self.edge_weight)
         validation.check_features(self.x)
         S = self.num_samples
         if self.weight.ndim == 0:
             object.__setattr__(self, "weight", self.weight.to(self.x).repeat(S))
-        for name in ("y", "client"):
-            validation.check_column(name, getattr(self, name), S, torch.int64)
+        validation.check_column("y", self.y, S, self.loss.label_type)
+        validation.check_column("client", self.client, S, torch.int64)
         validation.check_column("split", self.split, S, *INTEGERS)
         validation.check_column("shared", self.shared, S, torch.bool)
         validation.check_owners(self.client, self.shared)
         validation.check_split(self.split, list(Split))
-        validation.check_labels(self.y, self.mask(Split.NONE), self.num_classes)
+        self.loss.check(self.y, self.mask(Split.NONE), self.num_classes)
         validation.check_sample_weights(self.weight, S)
         validation.check_edges(self.edge_index, self.edge_weight, self.num_clients)
 
@@ -97,11 +110,16 @@ class ClientGraph:
         num_classes: int,
         edge_weight: Tensor | None = None,
         weight: Tensor | None = None,
+        loss: Loss = CrossEntropy(),  # noqa: B008  # frozen
     ) -> ClientGraph:
         """Build from any edge list: self-loops go, directions are completed, repeated edges become one.
 
         An edge listed several times, in either direction, gets the mean of its weights.
         """
+        for name, column in (("client", client), ("edge_index", edge_index)):
+            validation.check_tensor(name, column)
+        if edge_weight is not None:
+            validation.check_tensor("edge_weight", edge_weight)
         num_clients = validation.count_clients(client)
         validation.check_edge_list(edge_index, edge_weight, num_clients)
         edge_index, edge_weight = remove_self_loops(edge_index, edge_weight)
@@ -109,17 +127,21 @@ class ClientGraph:
         edge_index, edge_weight = coalesce(ascending, edge_weight, num_clients, reduce="mean")
         edge_index, edge_weight = to_undirected(edge_index, edge_weight, num_clients)
         columns = (x, y, client, split, shared, edge_index, num_classes, edge_weight)
-        return cls(*columns) if weight is None else cls(*columns, weight)
+        return cls(*columns, loss=loss) if weight is None else cls(*columns, weight, loss)
 
     @classmethod
-    def from_data(cls, data: Data) -> ClientGraph:
+    def from_data(cls, data: Data, loss: Loss = CrossEntropy()) -> ClientGraph:  # noqa: B008  # frozen
         """Read a PyG ``Data``: one node per client, or any graph written by :meth:`to_data`.
 
         ``train_mask``, ``val_mask`` and ``test_mask`` give the split; where ``client`` and ``shared`` are absent
-        every node is a client with one shared sample.
+        every node is a client with one shared sample. ``loss`` says whether labels are classes or numbers.
         """
         for name in ("x", "y", "edge_index"):
             require(data.get(name) is not None, f"data.{name}", "be present", None)
+        for name in COLUMNS:
+            if data.get(name) is not None:
+                validation.check_tensor(name, data.get(name))
+        validation.check_features(data.x)
         samples = data.x.shape[0]
         masks = {
             Split.TRAIN: data.get("train_mask"),
@@ -139,17 +161,18 @@ class ClientGraph:
             if mask is not None:
                 split[mask] = int(part)
         client, shared = data.get("client"), data.get("shared")
-        num_classes = data.get("num_classes")
+        num_classes = 1 if loss.of_numbers else data.get("num_classes")
         return cls.from_edges(
             x=data.x,
-            y=data.y,
+            y=data.y.to(loss.label_type) if loss.of_numbers else data.y,
             client=torch.arange(samples, device=data.x.device) if client is None else client,
             split=split,
             shared=torch.ones(samples, dtype=torch.bool, device=data.x.device) if shared is None else shared,
             edge_index=data.edge_index,
-            num_classes=int(data.y.max()) + 1 if num_classes is None else num_classes,
+            num_classes=_classes_in(data.y) if num_classes is None else num_classes,
             edge_weight=data.get("edge_weight"),
             weight=data.get("sample_weight"),
+            loss=loss,
         )
 
     def to_data(self) -> Data:
@@ -202,7 +225,9 @@ class ClientGraph:
 
     @cached_property
     def untrained_classes(self) -> Tensor:
-        """The classes without a training sample, ascending."""
+        """The classes without a training sample, ascending; none where labels are numbers or random answers."""
+        if self.loss.of_numbers or self.loss.randomised:
+            return torch.empty(0, dtype=torch.int64)
         counts = torch.bincount(self.y[self.mask(Split.TRAIN)], minlength=self.num_classes)
         return (counts == 0).nonzero().flatten()
 
@@ -212,8 +237,8 @@ class ClientGraph:
         return not bool((self.weight == 1).all())
 
     def losses(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Weighted cross-entropy of some samples from logits ``[n, c]``; ``rows`` are their numbers or a mask."""
-        loss = F.cross_entropy(logits, self.y[rows], reduction="none")
+        """Weighted loss of some samples from the model's outputs ``[n, c]``; ``rows`` are their numbers or a mask."""
+        loss = self.loss.losses(logits, self.y[rows])
         return loss * self.weight[rows] if self.is_weighted else loss
 
     def without_test(self) -> ClientGraph:
@@ -221,7 +246,7 @@ class ClientGraph:
         test = self.mask(Split.TEST)
         keep = self.shared | ~test
         hidden = {
-            "y": torch.where(test, -1, self.y),
+            "y": torch.where(test, self.loss.unknown, self.y),
             "split": torch.where(test, int(Split.NONE), self.split),
             "weight": torch.where(test, 1.0, self.weight),
         }
@@ -240,10 +265,17 @@ class ClientGraph:
     def __repr__(self) -> str:
         per_client = self.counts()
         low, high = int(per_client.min()), int(per_client.max())
+        labels = "labels that are numbers" if self.loss.of_numbers else f"{self.num_classes} classes"
         parts = ", ".join(f"{part.name.lower()} {int(self.mask(part).sum())}" for part in list(Split)[1:])
         return (
             f"ClientGraph({self.num_clients} clients, {self.num_edges} {'weighted ' * (self.edge_weight is not None)}"
             f"edges, {self.num_samples} samples ({low if low == high else f'{low} to {high}'} per client), "
-            f"{self.num_features} features, {self.num_classes} classes; {parts}; "
+            f"{self.num_features} features, {labels}; {parts}; "
             f"{len(self.training_clients)} clients train)"
         )
+
+
+def _classes_in(y: Tensor) -> int:
+    """How many classes labels ``[samples]`` tell of."""
+    validation.check_column("y", y, len(y) if y.ndim else 0, torch.int64)
+    return int(y.max()) + 1

@@ -23,9 +23,13 @@ CHUNK_ENTRIES = 2**25
 
 def normalized_adjacency(graph: ClientGraph, dtype: torch.dtype = torch.float32) -> Tensor:
     """P = D̂^{-1/2}(A+I)D̂^{-1/2} as a sparse CSR tensor ``[N, N]``; A holds the edge weights where there are any."""
-    N = graph.num_clients
-    weight = None if graph.edge_weight is None else graph.edge_weight.double()
-    index, value = gcn_norm(graph.edge_index, weight, N, add_self_loops=True, dtype=torch.float64)
+    return normalized_edges(graph.edge_index, graph.edge_weight, graph.num_clients, dtype)
+
+
+def normalized_edges(edge_index: Tensor, edge_weight: Tensor | None, N: int, dtype: torch.dtype) -> Tensor:
+    """The same from the edges of N clients in both directions."""
+    weight = None if edge_weight is None else edge_weight.double()
+    index, value = gcn_norm(edge_index, weight, N, add_self_loops=True, dtype=torch.float64)
     return compressed_rows(torch.sparse_coo_tensor(index, value.to(dtype), (N, N), check_invariants=True).coalesce())
 
 

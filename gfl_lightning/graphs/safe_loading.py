@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,5 +18,5 @@ def load_safely(path: str | Path, argument: str, what: str, classes: Sequence[ty
     try:
         with torch.serialization.safe_globals([one for one in classes if one not in already]):
             return torch.load(path, weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as unreadable:
+    except Exception as unreadable:
         raise InputError(f"{argument} must be {what}, got {str(path)!r} ({type(unreadable).__name__}).") from unreadable

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gfl_lightning.checks import require
+from gfl_lightning.checks import require, require_count
+from gfl_lightning.sealed_files import is_dense
+
+LARGEST_NORM = 1e18
+MOST_CLASSES = 100_000
+
+
+def check_tensor(name: str, value: Any) -> None:
+    """A field is a tensor with memory of its own for each entry, in the usual layout."""
+    require(isinstance(value, Tensor), name, "be a tensor", type(value).__name__)
+    require(is_dense(value), name, "be a dense tensor", (value.layout, value.dtype))
 
 
 def check_features(x: Tensor) -> None:
     """X ``[samples, d]`` is a finite floating-point matrix with at least one row and one column."""
     matrix = x.ndim == 2 and x.is_floating_point()
     require(matrix, "x", "be a floating-point matrix [samples, d]", (x.dtype, shape(x)))
+    require(x.dtype in (torch.float32, torch.float64), "x", "be of type torch.float32 or torch.float64", x.dtype)
     require(x.shape[0] > 0 and x.shape[1] > 0, "x", "have at least one sample and one feature", shape(x))
     bad = (~torch.isfinite(x)).nonzero()
     place = bad[0].tolist() if len(bad) else None
     require(not len(bad), "x", "be finite", f"{len(bad)} entries that are not, the first at {place}")
+    norm = float(torch.linalg.vector_norm(x, dim=1, dtype=torch.float64).max())
+    rule = f"have samples of a norm of at most {LARGEST_NORM:g}, whose squares fit 32 bits"
+    require(norm <= LARGEST_NORM, "x", rule, norm)
 
 
 def check_column(name: str, column: Tensor, samples: int, *kinds: torch.dtype) -> None:
@@ -39,6 +54,8 @@ def check_owners(client: Tensor, shared: Tensor) -> None:
 
 def count_clients(client: Tensor) -> int:
     """N, where the owners ``[samples]`` may be those of N clients with a sample each; 0 where there is no sample."""
+    whole = client.ndim == 1 and client.dtype == torch.int64
+    require(whole, "client", "be an int64 vector [samples]", (client.dtype, shape(client)))
     if not len(client):
         return 0
     low, high = int(client.min()), int(client.max())
@@ -55,7 +72,7 @@ def check_split(split: Tensor, parts: Sequence[int]) -> None:
 
 def check_labels(y: Tensor, unused: Tensor, num_classes: int) -> None:
     """Labels are classes; those of ``unused [samples]`` may be −1."""
-    require(num_classes >= 2, "num_classes", "be at least 2", num_classes)
+    require_count("num_classes", num_classes, 2, MOST_CLASSES)
     wrong = (y < torch.where(unused, -1, 0)) | (y >= num_classes)
     rule = f"lie in 0..{num_classes - 1} (-1 only where split is NONE)"
     require(not bool(wrong.any()), "y", rule, torch.unique(y[wrong]).tolist())
@@ -70,10 +87,14 @@ def check_sample_weights(weight: Tensor, samples: int) -> None:
 
 def check_edge_list(edge_index: Tensor, edge_weight: Tensor | None, num_clients: int) -> None:
     """Any list of edges ``[2, edges]`` between known clients, in any order, with loops and repeats."""
-    require(edge_index.ndim == 2 and edge_index.shape[0] == 2, "edge_index", "be [2, edges]", shape(edge_index))
+    whole = edge_index.dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+    pairs = edge_index.ndim == 2 and edge_index.shape[0] == 2 and whole
+    require(pairs, "edge_index", "be [2, edges] of whole numbers", (edge_index.dtype, shape(edge_index)))
     if edge_weight is not None:
         fits = edge_weight.shape == edge_index.shape[1:]
         require(fits, "edge_weight", "have one entry per edge", shape(edge_weight))
+        real = edge_weight.dtype in (torch.float32, torch.float64)
+        require(real, "edge_weight", "be of type torch.float32 or torch.float64", edge_weight.dtype)
     _check_ends(edge_index, num_clients)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from pytorch_lightning import LightningDataModule
+from pytorch_lightning.trainer.states import TrainerFn
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.datasets.data_set import DataSet
+from gfl_lightning.graphs.fingerprint import fingerprint
 
 
 class ClientGraphData(LightningDataModule):
@@ -19,8 +22,8 @@ class ClientGraphData(LightningDataModule):
 
     >>> from gfl_lightning.graphs.datasets.dnc import DNC
     >>> data = ClientGraphData(DNC(num_clients=50))
-    >>> data.graph.num_clients, data.state_dict()
-    (50, {'class': 'DNC'})
+    >>> data.graph.num_clients, data.state_dict()["class"], data.state_dict()["options"]["init_args"]["num_clients"]
+    (50, 'DNC', 50)
 
     Args:
         data_set: makes or reads the graph.
@@ -47,11 +50,24 @@ class ClientGraphData(LightningDataModule):
     val_dataloader = test_dataloader = predict_dataloader = train_dataloader
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the data set."""
-        return {"class": type(self.data_set).__name__, **self.data_set.state_dict()}
+        """What a checkpoint keeps of the data set: how it is made, which it is, and what reading others takes."""
+        own, options = (
+            {"class": type(self.data_set).__name__, "fingerprint": self.fingerprint},
+            self.data_set.described(),
+        )
+        return own | ({} if options is None else {"options": options}) | self.data_set.state_dict()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the graph."""
+        return fingerprint(self.graph)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Refuse a checkpoint whose model reads its data in another way, or belongs to other clients."""
+        """Refuse a checkpoint whose model reads its data in another way, or belongs to other clients or another run."""
+        if self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING:
+            rule = f"be the data that the run of the checkpoint began with ({state_dict.get('class')})"
+            same = state_dict.get("fingerprint") == self.fingerprint
+            require(same, "data", rule, f"others: {self.data_set!r}")
         module = None if self.trainer is None else self.trainer.lightning_module
         if state_dict.get("class") == type(self.data_set).__name__:
             self.data_set.load_state_dict(state_dict)

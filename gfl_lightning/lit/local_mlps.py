@@ -57,8 +57,8 @@ class LocalMLPs(RoundModule):
     def require_fit(self, graph: ClientGraph) -> None:
         """Refuse a graph of other sizes, or of more or fewer clients than there are models."""
         super().require_fit(graph)
-        own = self.num_clients
-        require(graph.num_clients == own, "graph", f"have {own} clients, as the model has", graph.num_clients)
+        own, found = self.num_clients, graph.num_clients if self.placement is None else self.placement.size
+        require(found == own, "graph", f"have {own} clients, as the model has", found)
 
     def engine_on(self, graph: ClientGraph, rounds: int) -> LocalModels:
         """The updates of every client's model."""
@@ -66,4 +66,4 @@ class LocalMLPs(RoundModule):
 
     def predictor_on(self, graph: ClientGraph) -> LocalPredictor:
         """Every client by its own model."""
-        return LocalPredictor(graph, self.hidden)
+        return LocalPredictor(graph, self.hidden, self.placement)

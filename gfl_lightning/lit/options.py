@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, get_type_hints
+import inspect
+from collections.abc import Iterator, Mapping
+from pydoc import locate
+from typing import Any, NoReturn, get_type_hints
 
-from gfl_lightning.checks import require
-from gfl_lightning.engine.best import Best
-from gfl_lightning.parts import CLASS, build, describe
+from gfl_lightning.checks import InputError, require
+from gfl_lightning.parts import CLASS, OPTIONS, describe, typed
 
 NOT_KEPT = ("self", "__class__", "lr_scheduler")
-MODULE = "_class_path"  # where Lightning's command line looks for it
+FREE = ("path",)  # how something is computed, not what comes out: a resumed run may choose it anew
+MODULE = "_class_path"
+Difference = tuple[str, Any, Any]
 
 
 def described(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,18 +29,60 @@ def described(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rebuilt(module: type, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that were described, each part built as what the module's constructor wants it to be."""
+    """The arguments that were described, each as its type in the module's constructor; anything else is refused."""
     kinds = get_type_hints(module.__init__)  # type: ignore[misc]
-    parts = {name: value for name, value in options.items() if isinstance(value, dict) and CLASS in value}
-    return {name: build(value, kinds[name]) for name, value in parts.items() if name in kinds}
+    known = {name for name in inspect.signature(module).parameters if name not in NOT_KEPT}
+    given = {name: value for name, value in options.items() if name != MODULE}
+    rule = f"hold the options {', '.join(sorted(known))} of {module.__name__}"
+    require(set(given) == known, "a checkpoint", rule, ", ".join(sorted(given)))
+    return {name: typed(value, kinds[name], name) for name, value in given.items()}
 
 
-def require_own(checkpoint: Mapping[str, Any], argument: str = "ckpt_path") -> None:
-    """Refuse a checkpoint of a program whose options did not nest yet."""
-    kept = set(checkpoint["rounds"]["best"]) if "rounds" in checkpoint else {field.name for field in fields(Best)}
-    require(
-        kept == {field.name for field in fields(Best)},
-        argument,
-        "be a checkpoint of this version of the program, whose options nest (model.local.lr, model.aggregator.alpha)",
-        f"an older one with the options {', '.join(checkpoint.get('hyper_parameters', {}))}",
-    )
+def differences(said: Any, kept: Any, name: str) -> Iterator[Difference]:
+    """Where options that someone states differ from those that a checkpoint keeps: name, kept value, stated value.
+
+    Both are nested as a configuration nests them; what is not stated differs in nothing.
+
+    >>> kept = {"class_path": "gfl_lightning.models.aggregators.sgc.SGC", "init_args": {"k": 3}}
+    >>> list(differences({"class_path": "gfl_lightning.SGC", "init_args": {"k": 2}}, kept, "model.aggregator"))
+    [('model.aggregator.k', 3, 2)]
+    """
+    if isinstance(said, Mapping) and isinstance(kept, Mapping):
+        if CLASS in said and CLASS in kept and _whole_path(said[CLASS]) != kept[CLASS]:
+            yield name, kept[CLASS].rpartition(".")[2], said[CLASS].rpartition(".")[2]
+            return
+        inner, known = (
+            said.get(OPTIONS, {}) if CLASS in said else said,
+            kept.get(OPTIONS, {}) if CLASS in kept else kept,
+        )
+        for option in inner:
+            if option in known:
+                yield from differences(inner[option], known[option], f"{name}.{option}")
+    elif _plain(said) != _plain(kept):
+        yield name, kept, said
+
+
+def overlaid(kept: Any, said: Any) -> Any:
+    """What a checkpoint keeps, with what someone states in its place."""
+    if not (isinstance(said, Mapping) and isinstance(kept, Mapping)):
+        return said
+    inner, known = said.get(OPTIONS, {}) if CLASS in said else said, kept.get(OPTIONS, {}) if CLASS in kept else kept
+    options = {**known, **{name: overlaid(known.get(name), value) for name, value in inner.items()}}
+    return {CLASS: kept[CLASS], OPTIONS: options} if CLASS in kept else options
+
+
+def refuse(difference: Difference) -> NoReturn:
+    """Refuse an option that differs from a checkpoint's."""
+    name, kept, said = difference
+    raise InputError(f"{name} must be left out or be {kept!r}, as in the checkpoint, got {said!r}.")
+
+
+def _whole_path(path: str) -> str:
+    """Where a class that someone states is at home; what a checkpoint keeps is written that way, and never imported."""
+    kind: Any = locate(path)
+    return path if kind is None else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _plain(value: Any) -> Any:
+    """A value as it compares: lists and tuples alike, a path as its text."""
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else describe(value)

@@ -16,30 +16,62 @@ from jsonargparse import Namespace
 
 from gfl_lightning.checks import require
 from gfl_lightning.lit.protecting import ProtectingCallback
+from gfl_lightning.privacy.guarantee import Guarantee
+from gfl_lightning.privacy.protection import Protection
 
-NAMING = ("-c", "--c", "--t")  # how options begin that can name callbacks: configurations and the trainer's
-REPLACING = ("--config", "--trainer.callbacks")
+NAMING = ("-c", "--c", "--t", "--m")  # how options begin that can protect: configurations, the trainer's, the model's
+REPLACING = ("--config", "--trainer.callbacks", "--model", "--model.protection", "--model.guarantee")
 
 
-def refuse_lost_protection(read: Callable[[Sequence[str]], Any], args: Sequence[str], callbacks: Any) -> None:
-    """Refuse a command line on which an option drops what a protecting callback before it states.
+def refuse_lost_protection(read: Callable[[Sequence[str]], Any], args: Sequence[str], whole: Any) -> None:
+    """Refuse a command line on which an option drops what a protecting callback or the model before it states.
 
     Args:
-        read: the callbacks of a configuration that a command line describes.
+        read: the configuration that a command line describes.
         args: the command line.
-        callbacks: those of the whole of it.
+        whole: that of the whole of it.
     """
-    kept = statements(callbacks)
+    kept = stated_by(whole)
     for end in reversed([place for place, argument in enumerate(args) if _replaces(argument)]):
         before = args[:end]
-        lost = statements(read(before)) - kept if any(one.startswith(NAMING) for one in before) else set()
+        lost = stated_by(read(before)) - kept if any(one.startswith(NAMING) for one in before) else set()
         require(
             not lost,
-            "trainer.callbacks",
+            "model.protection" if any(one.startswith("model.") for one in lost) else "trainer.callbacks",
             f"keep {', '.join(sorted(lost))}: append to the list with trainer.callbacks+ instead of replacing it, or "
             "state protection with the model (model.protection)",
             " ".join(args[end : end + 1 if "=" in args[end] else end + 2]),
         )
+
+
+def stated_by(config: Any) -> set[str]:
+    """What the callbacks and the model of a configuration state about protection."""
+    return statements(config.trainer.callbacks) | statements_of_the_model(config.get("model"))
+
+
+def statements_of_the_model(model: Any) -> set[str]:
+    """The fields of protection and guarantee that a model states otherwise than by default.
+
+    >>> sorted(statements_of_the_model({"init_args": {"protection": {"unit": "sample"}, "guarantee": {"delta": 1e-5}}}))
+    ['model.protection.unit']
+    """
+    options = _top(_top(model).get("init_args"))
+    found: set[str] = set()
+    for role, kind in (("protection", Protection), ("guarantee", Guarantee)):
+        stated = _top(options.get(role))
+        for name, value in _top(stated.get("init_args", stated)).items():
+            default = vars(kind()).get(name)
+            if _made(value, type(default)) != default:
+                found.add(f"model.{role}.{name}")
+    return found
+
+
+def refuse_options_before_files(args: Sequence[str]) -> None:
+    """Refuse an option before a configuration file, whose values would replace it."""
+    files = [place for place, argument in enumerate(args) if argument.split("=")[0] in ("-c", "--config")]
+    before = args[: files[-1]] if files else []
+    lost = [one for one in before if one.startswith(("--model", "--data", "--trainer"))]
+    require(not lost, "options", "stand after --config, whose values would replace them", lost[0] if lost else None)
 
 
 def statements(callbacks: Any) -> set[str]:
@@ -69,10 +101,13 @@ def _replaces(argument: str) -> bool:
     return argument.startswith("-c") or (name.startswith("--") and any(one.startswith(name) for one in REPLACING))
 
 
-def _made(value: Any) -> Any:
-    """An option's value; a part from its class and options."""
+def _made(value: Any, usual: type = object) -> Any:
+    """An option's value; a part from its class and options, the ``usual`` class where it names none."""
     part = _top(value)
-    return locate(part["class_path"])(**_top(part.get("init_args"))) if part else value  # type: ignore[operator]
+    if not part:
+        return value
+    kind: Any = locate(part["class_path"]) if "class_path" in part else usual
+    return kind(**_top(part.get("init_args") if "class_path" in part else part))
 
 
 def _top(value: Any) -> dict[str, Any]:

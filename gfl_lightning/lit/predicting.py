@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -13,8 +14,13 @@ from gfl_lightning.checks import require
 from gfl_lightning.engine.engine import Predictor
 from gfl_lightning.engine.evaluation import Metrics
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.lit.options import rebuilt, require_own
+from gfl_lightning.graphs.placement import Placement
+from gfl_lightning.lit.checkpoint_layout import require_layout
+from gfl_lightning.lit.options import rebuilt
+from gfl_lightning.lit.restoring import taking_up
 from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.reports.conformal import half_width
+from gfl_lightning.sealed_files import read_sealed
 
 M = TypeVar("M", bound="PredictingModule")
 
@@ -35,6 +41,8 @@ class PredictingModule(LightningModule):
         super().__init__()
         self.num_features, self.num_classes = num_features, num_classes
         self._predictor: Predictor | None = None
+        self.half_width: float | None = None
+        self.loaded_from: Path | None = None
         for name, weight in weights.items():
             _register(self, name, weight)
 
@@ -54,6 +62,18 @@ class PredictingModule(LightningModule):
         assert data is not None
         parameter = next(self.parameters())
         return data.graph.to(parameter.device).to(parameter.dtype)
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where the clients of the data stand in the network of the training; ``None``: they are a network."""
+        data = getattr(self._trainer, "datamodule", None)
+        return getattr(getattr(data, "data_set", None), "placement", None)
+
+    @property
+    def checkpoint_folders(self) -> list[Path]:
+        """Where the checkpoint may be that the module was loaded from."""
+        named = None if self._trainer is None else self.trainer.ckpt_path
+        return [Path(file).parent for file in (self.loaded_from, named) if file is not None]
 
     def require_fit(self, graph: ClientGraph) -> None:
         """Refuse a graph of other sizes than the model's."""
@@ -101,24 +121,47 @@ class PredictingModule(LightningModule):
         self._log_metrics("test")
 
     def predict_step(self, batch: int, batch_idx: int) -> Tensor:
-        """`predict`: class probabilities of every sample ``[S, c]``."""
-        return torch.softmax(self.predict_logits(), -1)
+        """`predict`: class probabilities of every sample ``[S, c]``, or its number ``[S, 1]``."""
+        return self.prediction()
+
+    def prediction(self) -> Tensor:
+        """Class probabilities of every sample at the parameters ``[S, c]``, or its number ``[S, 1]``."""
+        return self.graph.loss.link(self.predict_logits()).cpu()
+
+    def calibrate(self) -> None:
+        """Find how wide the intervals of predicted numbers must be, from validation samples; nothing for classes."""
+        graph = self.graph
+        if graph.loss.of_numbers:
+            self.half_width = half_width(graph.to("cpu"), self.prediction())
 
     def _log_metrics(self, split: str) -> None:
         metrics = self.evaluate()[split]
         self.log_dict({f"{split}_{name}": value for name, value in vars(metrics).items()}, batch_size=1)
 
     @classmethod
-    def load_from_checkpoint(cls: type[M], checkpoint_path: Any, *arguments: Any, **options: Any) -> M:
-        """A module from a checkpoint, as Lightning's, with its parts built from their descriptions."""
-        checkpoint = torch.load(
-            checkpoint_path, map_location="cpu", weights_only=options.get("weights_only") is not False
-        )
-        require_own(checkpoint, "checkpoint_path")
-        if hasattr(checkpoint_path, "seek"):
-            checkpoint_path.seek(0)
-        parts = rebuilt(cls, checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
-        return super().load_from_checkpoint(checkpoint_path, *arguments, **parts | options)
+    def load_from_checkpoint(
+        cls: type[M],
+        checkpoint_path: Any,
+        map_location: Any = None,
+        hparams_file: Any = None,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
+        **options: Any,
+    ) -> M:
+        """A module from a checkpoint, its parts built from their descriptions; ``options`` replace some of its own.
+
+        Lightning's function of the same name imports what a file tells it to; this one imports nothing.
+        """
+        require(hparams_file is None, "hparams_file", "be left out, as a checkpoint holds its options", hparams_file)
+        require(weights_only is not False, "weights_only", "not be false, as a checkpoint runs no code", weights_only)
+        checkpoint = read_sealed(checkpoint_path, "checkpoint_path")
+        require_layout(checkpoint, "checkpoint_path")
+        with taking_up("checkpoint_path"):
+            module = cls(**rebuilt(cls, checkpoint["hyper_parameters"]) | options)
+            module.loaded_from = Path(checkpoint_path) if isinstance(checkpoint_path, (str, Path)) else None
+            module.on_load_checkpoint(checkpoint)
+            module.load_state_dict(checkpoint["state_dict"], strict=strict is not False)
+        return module if map_location is None else module.to(map_location)
 
 
 def _register(module: nn.Module, name: str, weight: Tensor) -> None:

@@ -7,13 +7,21 @@ from typing import Any
 from pytorch_lightning.callbacks import (
     BatchSizeFinder,
     Callback,
+    Checkpoint,
+    DeviceStatsMonitor,
     GradientAccumulationScheduler,
     LearningRateFinder,
+    LearningRateMonitor,
+    ModelSummary,
+    ProgressBar,
     StochasticWeightAveraging,
+    WeightAveraging,
 )
+from pytorch_lightning.cli import SaveConfigCallback
 from pytorch_lightning.plugins import CheckpointIO
 
 from gfl_lightning.checks import InputError, require
+from gfl_lightning.lit.protecting import ProtectingCallback
 
 ONE_PROCESS = "the federation is simulated in one process"
 ONLY_DEFAULT = {
@@ -53,6 +61,11 @@ CALLBACKS: dict[type[Callback], str] = {
     BatchSizeFinder: "the batch size belongs to the clients (model.local.batch_size)",
     LearningRateFinder: "it needs a loss per batch; the clients' rate is model.local.lr",
 }
+NEVER_STOPPING = (
+    *(Checkpoint, DeviceStatsMonitor, LearningRateMonitor, ModelSummary, ProgressBar, WeightAveraging),
+    SaveConfigCallback,
+)
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 PRECISIONS = (None, "32-true", "64-true", 32, 64, "32", "64")
 
 
@@ -62,6 +75,8 @@ def refuse_what_rounds_cannot_do(options: dict[str, Any]) -> None:
         value = options.get(name)
         if value is not None and value not in NEUTRAL.get(name, ()):
             raise InputError(f"{name} must be left out, as {why}, got {value!r}.")
+    accelerator = options.get("accelerator", "auto")
+    require(accelerator in ACCELERATORS, "accelerator", f"be one of {', '.join(ACCELERATORS)}", accelerator)
     devices, precision = options.get("devices", "auto"), options.get("precision")
     require(devices in ("auto", 1, "1", [0]), "devices", f"be 1, as {ONE_PROCESS}", devices)
     require(precision in PRECISIONS, "precision", "be 32-true or 64-true", precision)
@@ -70,6 +85,9 @@ def refuse_what_rounds_cannot_do(options: dict[str, Any]) -> None:
     limit = options.get("limit_train_batches")
     whole = options.get("max_steps") != -1 or limit is None or isinstance(limit, int) or limit == 1.0
     require(whole, "limit_train_batches", "be a number of rounds where max_steps sets none", limit)
+    least, most = options.get("min_steps"), options.get("max_steps", -1)
+    fits = least is None or (least >= 0 and (most == -1 or least <= most))
+    require(fits, "min_steps", f"lie between 0 and max_steps ({most})", least)
     limit = options.get("limit_val_batches")
     require(limit in (None, 0, 1), "limit_val_batches", "be 0 or 1.0, none or all of the validation samples", limit)
     plugins = options.get("plugins") or []
@@ -80,3 +98,11 @@ def refuse_what_rounds_cannot_do(options: dict[str, Any]) -> None:
         for kind, why in CALLBACKS.items():
             if isinstance(callback, kind):
                 raise InputError(f"callbacks must not hold {kind.__name__}, as {why}, got {type(callback).__name__}.")
+
+
+def require_an_end(trainer: Any, module: Any) -> None:
+    """Refuse a fit that nothing would ever end: no number of rounds, no time, no budget, no callback that may stop."""
+    limited = trainer.max_steps != -1 or isinstance(trainer.limit_train_batches, int) or module.is_budgeted
+    stopping = [one for one in trainer.callbacks if not isinstance(one, (*NEVER_STOPPING, ProtectingCallback))]
+    rule = "be a number of rounds where neither max_time, nor a budget, nor a callback ends the fit"
+    require(limited or bool(stopping), "max_steps", rule, trainer.max_steps)

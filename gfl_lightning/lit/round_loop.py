@@ -8,22 +8,27 @@ the metrics that the round computed.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
 import torch
-from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.callbacks import Callback, Checkpoint, ProgressBar
 from pytorch_lightning.loops.fit_loop import _FitLoop
 from pytorch_lightning.trainer import call
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from gfl_lightning.lit.refusals import require_an_end
 from gfl_lightning.lit.round_module import RoundModule
+
+OF_EVENTS = ("callbacks", "optimizer_states", "lr_schedulers")
 
 
 class RoundLoop(_FitLoop):
     """Runs rounds until a limit is reached; one iteration is one round."""
 
     trainer: Any  # Lightning sets some of its attributes late, unseen by type checkers
+    before_the_end: dict[str, Any]
 
     @property
     def done(self) -> bool:
@@ -50,6 +55,9 @@ class RoundLoop(_FitLoop):
         """Rounds, between the hooks of one training epoch."""
         trainer = self.trainer
         self.setup_data()
+        require_an_end(trainer, trainer.lightning_module)
+        self.before_the_end = {}
+        trainer.lightning_module.begin()
         if self.skip:
             return
         torch.set_grad_enabled(True)
@@ -70,6 +78,16 @@ class RoundLoop(_FitLoop):
         self._restarting = False
         self.on_run_end()
 
+    def state_dict(self, destination: dict[str, Any] | None = None, prefix: str = "") -> dict[str, Any]:
+        """All that the loops have to keep: every counter of Lightning's is a number of rounds."""
+        return {"rounds": self.epoch_loop.global_step}
+
+    def load_state_dict(self, state_dict: dict[str, Any], prefix: str = "") -> None:
+        """Go on after so many rounds."""
+        for count in vars(self.epoch_loop.automatic_optimization.optim_progress.optimizer.step).values():
+            count.ready = count.completed = state_dict["rounds"]
+        self.restarting = True
+
     def advance(self) -> None:
         """One round with its hooks, its metrics, and a validation event if one is due."""
         trainer, progress, connector = self.trainer, self.epoch_loop.batch_progress, self.trainer._logger_connector
@@ -86,7 +104,8 @@ class RoundLoop(_FitLoop):
         self._count_step()
         progress.increment_processed()
         self._publish(module.round_metrics)
-        self._hook("on_train_batch_end", output, number, number)
+        self._call(self._others, "on_train_batch_end", output, number, number)
+        call._call_lightning_module_hook(trainer, "on_train_batch_end", output, number, number)
         connector.on_batch_end()
         progress.increment_completed()
         if connector.should_update_logs or trainer.fast_dev_run:
@@ -95,6 +114,17 @@ class RoundLoop(_FitLoop):
         self.epoch_loop._batches_that_stepped += 1
         if self._validation_is_due():
             self._validate(module)
+        progress.is_last_batch = False  # else they would wait for a validation event that is over
+        self._call(self._savers, "on_train_batch_end", output, number, number)
+
+    @property
+    def _savers(self) -> list[Callback]:
+        """The callbacks that write checkpoints: they come last in a round, so that a checkpoint holds all of it."""
+        return [callback for callback in self.trainer.callbacks if isinstance(callback, Checkpoint)]
+
+    @property
+    def _others(self) -> list[Callback]:
+        return [callback for callback in self.trainer.callbacks if not isinstance(callback, Checkpoint)]
 
     def _count_step(self) -> None:
         """Move `global_step` and the schedulers by one round; the optimizer only carries the clients' rate."""
@@ -107,10 +137,19 @@ class RoundLoop(_FitLoop):
                 self.epoch_loop.update_lr_schedulers(interval, update_plateau_schedulers=False)
 
     def _validation_is_due(self) -> bool:
+        """Whether the interval has passed, or this is the last round.
+
+        An event that only comes because the fit ends is none that a longer fit would have: what it changes in callbacks
+        and schedulers is not for a checkpoint, from which such a fit goes on.
+        """
         every = self.trainer.val_check_interval
         if self.trainer.limit_val_batches == 0:
             return False
-        return self.done or self.epoch_loop.global_step % (every if isinstance(every, int) else 1) == 0
+        scheduled = self.epoch_loop.global_step % (every if isinstance(every, int) else 1) == 0
+        if self.done and not scheduled:
+            whole = self.trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+            self.before_the_end = copy.deepcopy({name: whole[name] for name in OF_EVENTS})
+        return scheduled or self.done
 
     def _validate(self, module: RoundModule) -> None:
         """A validation event: its hooks, around metrics of the module's current weights."""
@@ -130,6 +169,7 @@ class RoundLoop(_FitLoop):
         trainer.training = True
         for interval in ("step", "epoch"):
             self.epoch_loop.update_lr_schedulers(interval, update_plateau_schedulers=True)
+        self._call(self._savers, "on_validation_end")
 
     def _publish(self, metrics: dict[str, float]) -> None:
         """Make metrics known to callbacks that monitor them and to progress bars."""
@@ -152,13 +192,17 @@ class RoundLoop(_FitLoop):
 
     def _validation_hook(self, name: str) -> None:
         """A validation hook for everyone but progress bars, which show rounds and would draw a bar for each event."""
+        self._call([one for one in self._others if not isinstance(one, ProgressBar)], name)
+        call._call_lightning_module_hook(self.trainer, name)
+
+    def _call(self, callbacks: list[Callback], name: str, *arguments: Any) -> None:
+        """A hook for some of the callbacks."""
         module = self.trainer.lightning_module
         outer, module._current_fx_name = module._current_fx_name, name
-        for callback in self.trainer.callbacks:
-            if not isinstance(callback, ProgressBar):
-                getattr(callback, name)(self.trainer, module)
+        for callback in callbacks:
+            with self.trainer.profiler.profile(f"[Callback]{callback.state_key}.{name}"):
+                getattr(callback, name)(self.trainer, module, *arguments)
         module._current_fx_name = outer
-        call._call_lightning_module_hook(self.trainer, name)
 
     def _continue_after_restart(self) -> None:
         """Set all counters of rounds to the one that a checkpoint vouches for."""

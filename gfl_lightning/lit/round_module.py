@@ -5,22 +5,27 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from pytorch_lightning.callbacks import Checkpoint, Timer
 from pytorch_lightning.cli import LRSchedulerCallable
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from gfl_lightning.checks import require_rate
+from gfl_lightning.checks import InputError, require, require_rate
 from gfl_lightning.engine.best import Best
 from gfl_lightning.engine.engine import Engine, EngineState, Report
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.lit.options import require_own
+from gfl_lightning.lit.options import FREE, differences, refuse
 from gfl_lightning.lit.predicting import PredictingModule
+from gfl_lightning.lit.restoring import taking_up
+from gfl_lightning.lit.schedulers import scheduler_in_words
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.report import PrivacyReport
 
-TOTALLED = ("bytes_up", "bytes_down", "printed_bytes_up", "printed_bytes_down")
+TOTALLED = ("bytes_up", "bytes_down", "printed_bytes_up", "printed_bytes_down", "clients_skipped")
 
 
 class RoundModule(PredictingModule):
@@ -57,8 +62,10 @@ class RoundModule(PredictingModule):
         self.lr = lr
         self.best = Best()
         self.round_metrics: dict[str, float] = {}
+        self.curve: list[tuple[float, float]] = []
         self.totals: dict[str, float] = {}
         self.seconds = 0.0
+        self.num_samples = 0
         self._lr_scheduler = lr_scheduler
         self._engine: Engine[Any] | None = None
         self._state: EngineState | None = None
@@ -66,6 +73,8 @@ class RoundModule(PredictingModule):
         self._prepared_for: tuple[torch.device, torch.dtype] | None = None
         self._loaded_round = 0
         self._loaded_progress: dict[str, Any] = {}
+        self._scheduler: dict[str, Any] = {}
+        self._loaded_scheduler: dict[str, Any] | None = None
 
     @abstractmethod
     def engine_on(self, graph: ClientGraph, rounds: int) -> Engine[Any]:
@@ -75,6 +84,11 @@ class RoundModule(PredictingModule):
     def may_go_on(self) -> bool:
         """Whether another round is allowed, whatever a trainer wants."""
         return True
+
+    @property
+    def is_budgeted(self) -> bool:
+        """Whether :attr:`may_go_on` is going to end the rounds, whatever a trainer wants."""
+        return False
 
     @property
     def privacy(self) -> PrivacyReport | None:
@@ -87,6 +101,13 @@ class RoundModule(PredictingModule):
     def charge_round(self) -> dict[str, float]:
         """Called before each round is made; what it says is logged with the round."""
         return {}
+
+    def keep_secrets(self, folder: Path) -> None:
+        """Called before a checkpoint is written into a folder: what must not be in it, but is needed to go on."""
+
+    def choose(self, report: Report) -> Best:
+        """The round to keep after a round: the one with the lowest validation loss."""
+        return self.engine.choose(self.best, self.state, report)
 
     def require_free_weights(self) -> None:
         """Called before weights that no round left are trained or evaluated."""
@@ -106,6 +127,7 @@ class RoundModule(PredictingModule):
     def prepare(self, graph: ClientGraph, rounds: int | None = None) -> None:
         """Check a graph and build what predicts on it or, for so many ``rounds``, what trains on it."""
         self.require_fit(graph)
+        self.num_samples = graph.num_samples
         if rounds is None:
             self._predictor = self.predictor_on(graph)
         else:
@@ -132,19 +154,32 @@ class RoundModule(PredictingModule):
     def configure_optimizers(self) -> Any:
         """The carrier of the rate, and its scheduler."""
         optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
-        if self._lr_scheduler is None:
+        scheduler = self._scheduler_of(optimizer)
+        self._scheduler, loaded = scheduler_in_words(scheduler), self._loaded_scheduler
+        same = loaded is None or loaded == self._scheduler
+        require(same, "lr_scheduler", f"be {loaded or None} as in the checkpoint", self._scheduler or None)
+        if scheduler is None:
             return optimizer
-        schedule = {"scheduler": self._lr_scheduler(optimizer), "interval": "step", "monitor": "val_loss"}
+        schedule = {"scheduler": scheduler, "interval": "step", "monitor": "val_loss"}
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 
-    def on_train_start(self) -> None:
-        """Begin, resume what a checkpoint brought, or go on with the state at hand."""
+    def _scheduler_of(self, optimizer: torch.optim.Optimizer) -> Any:
+        try:
+            return None if self._lr_scheduler is None else self._lr_scheduler(optimizer)
+        except Exception as failure:
+            reason = f"{type(failure).__name__}: {failure}".splitlines()[0].rstrip(".")
+            raise InputError(f"lr_scheduler must make a scheduler of an optimizer, got {reason}.") from failure
+
+    def begin(self) -> None:
+        """Called before the first round of a fit: begin, resume what a checkpoint brought, or go on as things stand."""
         done, engine, weights = self.trainer.global_step, self.engine, self.current_weights()
         loaded, self._loaded_progress = self._loaded_progress, {}
         if done == 0:
             loaded, self.best, self.totals, self.seconds = {}, Best(), {}, 0.0
+        self.curve = self.curve[:done]
         if loaded:
-            self._state = engine.resume(done, weights, loaded["engine"])
+            with taking_up("ckpt_path"):
+                self._state = engine.resume(done, weights, loaded["engine"])
         elif done > 0 and self._state is not None and self._state.round == done:
             self._state = engine.resume(done, self._state.weights, engine.progress(self._state))
         else:
@@ -159,8 +194,9 @@ class RoundModule(PredictingModule):
         before, spent = self._state_at_the_parameters(), self.charge_round()
         self._state, report = self.engine.round(before, lr)
         self.set_parameters(self._state.weights)
-        self.best = self.engine.choose(self.best, self._state, report)
+        self.best = self.choose(report)
         self.round_metrics = _metrics(report) | {"lr": lr} | report.scalars | spent
+        self.curve.append((self.round_metrics["train_loss"], self.round_metrics["val_loss"]))
         for name in TOTALLED:
             self.totals[name] = self.totals.get(name, 0) + report.scalars.get(name, 0)
         self.seconds += time.perf_counter() - started
@@ -204,18 +240,36 @@ class RoundModule(PredictingModule):
             "totals": self.totals,
             "seconds": self.seconds,
             "metrics": self.round_metrics,
+            "curve": torch.tensor(self.curve, dtype=torch.float64).view(-1, 2),
             "progress": self._loaded_progress if self._state is None else self.progress(),
+            "scheduler": self._scheduler,
+            "stopped": stopped_by(self.trainer),
         }
+        checkpoint["loops"] = {"fit_loop": {"rounds": checkpoint["global_step"]}}
+        if self.half_width is not None:
+            checkpoint["half_width"] = self.half_width
+        if "callbacks" in checkpoint:
+            checkpoint |= getattr(self.trainer.fit_loop, "before_the_end", {})
+        for logger in self.trainer.loggers:
+            logger.save()  # a log on the disk goes as far as the checkpoint
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Lightning's hook: take them up again."""
-        saved = checkpoint.get("rounds")
-        if saved is None:
-            return
-        require_own(checkpoint)
-        self.best = Best(**saved["best"])
+        """Lightning's hook: take them up again, by the model that they are of."""
+        saved, kept = checkpoint["rounds"], checkpoint["hyper_parameters"]
+        within: Any = None if self._trainer is None else self.trainer
+        for found in () if within is None else differences(dict(self.hparams), kept, "model"):
+            if found[0].rpartition(".")[2] not in FREE:
+                refuse(found)
+        fits = within is not None and within.state.fn == TrainerFn.FITTING
+        self._loaded_scheduler = saved["scheduler"] if fits else None
+        if not fits:
+            checkpoint.pop("loops", None)  # counters of a fit, which nobody else needs
+        elif saved["stopped"] is not None:
+            within.should_stop = set(saved["stopped"]) <= {one.state_key for one in within.callbacks}
+        self.best, self.half_width = Best(**saved["best"]), checkpoint.get("half_width")
         self.totals, self.seconds = saved["totals"], saved["seconds"]
         self.round_metrics = saved["metrics"]
+        self.curve = [(train, val) for train, val in saved["curve"].tolist()]
         self._loaded_progress, self._loaded_round = saved["progress"], checkpoint["global_step"]
         self._state = self._prepared_for = None
 
@@ -223,7 +277,20 @@ class RoundModule(PredictingModule):
         """The best weights, which a checkpoint may have brought, where the parameters are."""
         like = next(self.parameters())
         weights = {name: weight.to(like) for name, weight in best.weights.items()}
-        return replace(best, weights=weights, client_loss=best.client_loss.to(like))
+        return replace(best, weights=weights, client_loss=best.client_loss.to(like), shared=best.shared.to(like))
+
+
+def stopped_by(trainer: Any) -> list[str] | None:
+    """The callbacks that may have asked a fit to stop: those with a state; ``None`` where none has.
+
+    That time is up is no reason that a checkpoint keeps: a resumed fit may have more.
+    """
+    timers = [callback for callback in trainer.callbacks if isinstance(callback, Timer)]
+    out_of_time = any((left := timer.time_remaining()) is not None and left <= 0 for timer in timers)
+    if not trainer.should_stop or out_of_time:
+        return None
+    asking = [one for one in trainer.callbacks if not isinstance(one, (Checkpoint, Timer)) and one.state_dict()]
+    return [callback.state_key for callback in asking]
 
 
 def _metrics(report: Report) -> dict[str, float]:

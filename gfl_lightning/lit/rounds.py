@@ -10,11 +10,14 @@ from pytorch_lightning.callbacks import Callback, ProgressBar
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.datasets.data_set import DataSet
+from gfl_lightning.lit.checkpoint_io import sealing
 from gfl_lightning.lit.data import as_datamodule
 from gfl_lightning.lit.progress import RoundProgressBar
 from gfl_lightning.lit.protecting import refuse_contradictions
 from gfl_lightning.lit.refusals import refuse_what_rounds_cannot_do
+from gfl_lightning.lit.restoring import RestoringConnector
 from gfl_lightning.lit.round_loop import RoundLoop
+from gfl_lightning.lit.round_module import RoundModule
 
 File = str | Path | None
 Data = DataSet | LightningDataModule | None
@@ -66,6 +69,7 @@ class FederatedTrainer(Trainer):
         )
         if kwargs.get("enable_progress_bar") is not False and not any(isinstance(c, ProgressBar) for c in callbacks):
             callbacks.append(RoundProgressBar())
+        kwargs["plugins"] = sealing(kwargs.get("plugins"))
         super().__init__(
             max_steps=max_steps,
             max_epochs=-1,
@@ -76,9 +80,18 @@ class FederatedTrainer(Trainer):
             callbacks=callbacks,
             **kwargs,
         )
+        self._checkpoint_connector = RestoringConnector(self)
         loop = RoundLoop(self, max_epochs=-1)
         loop.epoch_loop = self.fit_loop.epoch_loop
         self.fit_loop = loop
+
+    def save_checkpoint(
+        self, filepath: str | Path, weights_only: bool | None = None, storage_options: Any | None = None
+    ) -> None:
+        """Save a checkpoint; what must not be in it is kept beside it first."""
+        if isinstance(self.lightning_module, RoundModule):
+            self.lightning_module.keep_secrets(Path(filepath).parent)
+        super().save_checkpoint(filepath, weights_only, storage_options)
 
     def fit(
         self,

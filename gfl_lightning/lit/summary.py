@@ -7,15 +7,20 @@ from typing import Any
 from pytorch_lightning import Trainer
 
 from gfl_lightning.engine.evaluation import Metrics
+from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.lit.data import ClientGraphData
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.parts import CLASS
+from gfl_lightning.reports.scores import baseline, scores
 from gfl_lightning.reports.summary import Fit
 
 
 def collect(trainer: Trainer, module: RoundModule, data: ClientGraphData, test: Metrics, status: str) -> Fit:
     """The facts of a fit whose best model scored ``test``."""
+    graph = data.graph
     parts: dict[str, Any] = {"data": data.data_set}
+    rows = graph.mask(Split.TEST)
+    scored, known = scores(graph, module.prediction(), rows), scores(graph, baseline(graph), rows)
     parts |= {name: part for name, part in module.hparams.items() if isinstance(part, dict) and CLASS in part}
     return Fit(
         status=status,
@@ -29,4 +34,6 @@ def collect(trainer: Trainer, module: RoundModule, data: ClientGraphData, test: 
         totals=module.totals,
         privacy=module.privacy,
         seed=module.hparams.get("seed"),
+        scores=scored,
+        baseline=known,
     )

@@ -29,6 +29,7 @@ class Ledger:
         steps: local steps on samples by each client ``[N]``, by noise over sensitivity and rate.
         gaps: what was released without protection.
         rounds: rounds made.
+        evaluations: sharings to evaluate a model beyond those that every fit comes with.
     """
 
     server: Tensor
@@ -37,6 +38,7 @@ class Ledger:
     steps: tuple[tuple[float, float, Tensor], ...] = ()
     gaps: tuple[str, ...] = ()
     rounds: int = 0
+    evaluations: int = 0
 
     @classmethod
     def empty(cls, num_clients: int) -> Ledger:
@@ -44,13 +46,18 @@ class Ledger:
         zero = torch.zeros(num_clients, dtype=torch.float64)
         return cls(zero, zero, zero)
 
-    def after(self, made: Releases, attendance: Attendance, rounds: int = 1) -> Ledger:
-        """The ledger after more rounds, in which each client trained and shared so many times ``[N]`` each."""
+    def after(self, made: Releases, attendance: Attendance, rounds: int = 1, validations: int = 0) -> Ledger:
+        """The ledger after more rounds, in which each client trained and shared so many times ``[N]`` each.
+
+        ``validations`` is how often the clients tell their validation loss; fellow clients learn what comes of it.
+        """
         trained, shared = attendance
         facts, costs = made.facts, made.costs
         uploads = _times(shared, costs["hidden"].mu_squared + costs["jacobian"].mu_squared)
         models = _times(trained, costs["update"].mu_squared)
         pure = _times(shared, costs["hidden"].pure + costs["jacobian"].pure) + _times(trained, costs["update"].pure)
+        losses = _times(torch.full_like(trained, validations), costs["validation"].mu_squared)
+        pure = pure + _times(torch.full_like(trained, validations), costs["validation"].pure)
         steps = self.steps
         if made.step is not None:
             key, counts = made.step, trained.long() * facts.steps
@@ -58,19 +65,23 @@ class Ledger:
             before = [entry[2] for entry in steps if entry[:2] == key]
             steps = (*others, (*key, sum(before, counts)))
         return Ledger(
-            self.server + uploads + models,
-            self.fellow + _weighted(uploads, facts.leverage) + _weighted(models, facts.diluted),
+            self.server + uploads + models + losses,
+            self.fellow + _weighted(uploads, facts.leverage) + _weighted(models, facts.diluted) + losses,
             self.pure + pure,
             steps,
             (*self.gaps, *(gap for gap in made.gaps if gap not in self.gaps)),
             self.rounds + rounds,
+            self.evaluations,
         )
 
     def unprotected_before(self, rounds: int) -> Ledger:
         """The ledger of a run whose first rounds were made without one."""
-        return replace(
-            self, gaps=(f"everything in the first {rounds} rounds (made without protection)",), rounds=rounds
-        )
+        gap = f"everything in the first {rounds} rounds (made without protection)"
+        return replace(self.with_gap(gap), rounds=rounds)
+
+    def with_gap(self, *gaps: str) -> Ledger:
+        """The ledger after something was released without protection."""
+        return replace(self, gaps=(*self.gaps, *(gap for gap in gaps if gap not in self.gaps)))
 
     def epsilon(self, made: Releases, guarantee: Guarantee) -> tuple[float, float]:
         """ε at δ against the server and against a fellow client."""
@@ -89,9 +100,9 @@ class Ledger:
         """What the server and a fellow client have seen of the client that they have seen most of.
 
         It includes the representations shared to evaluate the current model: once more, or twice where a client's
-        last upload may be old and the best model is evaluated afresh.
+        last upload may be old and the kept model is evaluated afresh; and every further evaluation.
         """
-        times, hidden = 1 if made.facts.everyone_shares else 2, made.costs["hidden"]
+        times, hidden = (1 if made.facts.everyone_shares else 2) + self.evaluations, made.costs["hidden"]
         evaluated = times * hidden.mu_squared
         server = self.server + evaluated
         fellow = self.fellow + _weighted(evaluated, made.facts.leverage)
@@ -111,25 +122,32 @@ class Ledger:
 
 
 def calibrated(
-    protection: Protection, guarantee: Guarantee, facts: Facts, attendance: Attendance, rounds: int
+    protection: Protection,
+    guarantee: Guarantee,
+    facts: Facts,
+    attendance: Attendance,
+    rounds: int,
+    validations: int = 0,
+    budget: float | None = None,
 ) -> Protection:
-    """The protection with the least noise that keeps ``rounds`` rounds within the budget ``max_epsilon``.
+    """The protection with the least noise that keeps ``rounds`` rounds within a budget, by default ``max_epsilon``.
 
     The noise that the protection states is scaled by one factor; where it states none it is that multiple of the
     sensitivity. Clients train and share as often as ``attendance`` says.
     """
-    assert guarantee.max_epsilon is not None
+    budget = guarantee.max_epsilon if budget is None else budget
+    assert budget is not None
 
     def made(z: float) -> Releases:
         return releases(with_multiplier(protection, guarantee, facts, z), guarantee, facts)
 
     def spending(z: float) -> Spending:
-        return Ledger.empty(facts.num_clients).after(made(z), attendance, rounds).spendings(made(z))[0]
+        return Ledger.empty(facts.num_clients).after(made(z), attendance, rounds, validations).spendings(made(z))[0]
 
     gaps = made(1.0).gaps
     if gaps:
         raise InputError(f"calibrate must find a bound on everything that is released, got {', '.join(gaps)}.")
-    z = least_multiplier(spending, guarantee.max_epsilon, guarantee.delta, guarantee.accountant)
+    z = least_multiplier(spending, budget, guarantee.delta, guarantee.accountant)
     return with_multiplier(protection, guarantee, facts, z)
 
 

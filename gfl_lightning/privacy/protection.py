@@ -25,6 +25,8 @@ class Protection:
         jacobian: on its Jacobian ∇ĥ_j, all weights as one vector.
         update: on the model update W_k − W̄, all weights as one vector (DP-FedAvg).
         steps: on every sample's gradient in local steps (DP-SGD).
+        validation: on a client's validation loss, which is bounded to [0, C]; clients tell it to the server only where
+            there is noise on it, at every validation event.
         unit: whose contribution to ĥ_j and ∇ĥ_j is bounded: the ``client``'s mean, or each ``sample`` in it.
     """
 
@@ -32,6 +34,7 @@ class Protection:
     jacobian: Mechanism = Gaussian()  # noqa: RUF009
     update: Mechanism = Gaussian()  # noqa: RUF009
     steps: StepNoise = StepNoise()  # noqa: RUF009
+    validation: Mechanism = Gaussian()  # noqa: RUF009
     unit: Unit = "client"
 
     def __post_init__(self) -> None:
@@ -45,7 +48,7 @@ class Protection:
     @property
     def is_inert(self) -> bool:
         """Whether nothing is changed at all."""
-        return self.hidden.is_inert and self.jacobian.is_inert and not self.touches_models
+        return self.hidden.is_inert and self.jacobian.is_inert and self.validation.is_inert and not self.touches_models
 
     def in_words(self) -> dict[str, Any]:
         """What is in force, by part: the class of each mechanism and its options."""

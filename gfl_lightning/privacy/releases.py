@@ -7,18 +7,20 @@ samples and who takes part are the same in both, and known to everybody.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gfl_lightning.privacy.guarantee import Guarantee
+from gfl_lightning.privacy.lattice import FINENESS, ROUNDING, rounded
 from gfl_lightning.privacy.mechanisms.mechanism import Cost, Mechanism
 from gfl_lightning.privacy.mechanisms.steps import StepNoise
 from gfl_lightning.privacy.protection import Protection
 
-KINDS = {"hidden": "ĥ_j", "jacobian": "∇ĥ_j", "update": "W_k"}
+KINDS = {"hidden": "ĥ_j", "jacobian": "∇ĥ_j", "update": "W_k", "validation": "validation loss"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,7 @@ class Facts:
         diluted: the same for W_k, which reaches it in an average ``[N]``.
         signal: the most that one C_k alone shows of an upload, signal over noise in C_k over that in the upload.
         everyone_shares: whether all clients share in every round.
+        validated: validation samples of each client ``[N]``; nothing where nobody tells its validation loss.
     """
 
     entries: dict[str, int]
@@ -44,6 +47,7 @@ class Facts:
     diluted: Tensor
     signal: float
     everyone_shares: bool
+    validated: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
 
     @property
     def num_clients(self) -> int:
@@ -73,11 +77,14 @@ def sensitivities(protection: Protection, guarantee: Guarantee, facts: Facts) ->
     one = torch.ones(facts.num_clients, dtype=torch.float64)
     apart = _apart(guarantee)
     of_mean = apart / facts.shared.double() if protection.unit == "sample" else apart * one
+    validated = facts.validated.double() if len(facts.validated) else 0 * one
+    of_loss = torch.where(validated > 0, 1 / validated.clamp_min(1) if protection.unit == "sample" else one, 0.0)
     of_update = (2.0 if protection.unit == "sample" else apart) * one
     return {
         "hidden": of_mean * protection.hidden.clip,
         "jacobian": of_mean * protection.jacobian.clip,
         "update": of_update * protection.update.clip,
+        "validation": torch.where(of_loss > 0, of_loss * protection.validation.clip, 0.0),
     }
 
 
@@ -87,10 +94,10 @@ def releases(protection: Protection, guarantee: Guarantee, facts: Facts) -> Rele
     costs, gaps = {}, []
     for kind, delta in sensitivities(protection, guarantee, facts).items():
         mechanism: Mechanism = getattr(protection, kind)
-        if not facts.entries[kind] or (kind == "update" and by_steps):
+        if not _released(kind, protection, facts) or (kind == "update" and by_steps):
             costs[kind] = Cost.nothing(facts.num_clients)
             continue
-        costs[kind] = mechanism.cost(delta, facts.entries[kind])
+        costs[kind] = mechanism.cost(rounded(delta, _entries(kind, facts), mechanism.grid), _entries(kind, facts))
         gap = mechanism.gap
         if gap is None and bool(torch.isinf(costs[kind].mu_squared + costs[kind].pure).any()):
             gap = f"{type(mechanism).__name__} promises nothing"
@@ -102,7 +109,8 @@ def releases(protection: Protection, guarantee: Guarantee, facts: Facts) -> Rele
     step = None
     if by_steps:
         amplified = guarantee.neighbours == "zero_out"
-        multiplier = protection.steps.noise_multiplier / _apart(guarantee)
+        signal = (1 + ROUNDING) * _apart(guarantee) / protection.steps.noise_multiplier
+        multiplier = 1 / (signal + 2.0**-FINENESS * math.sqrt(facts.entries["update"]))
         step = (multiplier, float(facts.rate.max()) if amplified else 1.0)
     return Releases(facts, costs, step, tuple(gaps))
 
@@ -114,12 +122,23 @@ def with_multiplier(protection: Protection, guarantee: Guarantee, facts: Facts, 
     for kind, delta in sensitivities(protection, guarantee, facts).items():
         mechanism: Mechanism = getattr(protection, kind)
         bounded = bool(torch.isfinite(delta).all())
-        if bounded and facts.entries[kind] and not (kind == "update" and by_steps):
+        if bounded and _released(kind, protection, facts) and not (kind == "update" and by_steps):
             noisy[kind] = mechanism.scaled(z, float(delta.max()))
     if by_steps:
         multiplier = z * (protection.steps.noise_multiplier or _apart(guarantee))
         noisy["steps"] = StepNoise(protection.steps.clip, multiplier)
     return replace(protection, **noisy)
+
+
+def _released(kind: str, protection: Protection, facts: Facts) -> bool:
+    """Whether there is such an upload; a validation loss is one only where it is protected."""
+    if kind == "validation":
+        return not protection.validation.is_inert and bool((facts.validated > 0).any())
+    return facts.entries[kind] > 0
+
+
+def _entries(kind: str, facts: Facts) -> int:
+    return 1 if kind == "validation" else facts.entries[kind]
 
 
 def _apart(guarantee: Guarantee) -> float:

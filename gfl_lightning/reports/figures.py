@@ -45,7 +45,7 @@ def loss_curves(rounds: Sequence[int], curves: Mapping[str, Sequence[float]], be
             axes.plot(rounds, values, color=colour, label=name, marker=marker)
         if best_round is not None:
             axes.axvline(best_round, color=GREY, linestyle="--", linewidth=1, label=f"best round ({best_round})")
-        axes.set(xlabel="round", ylabel="loss (cross-entropy)", title="Loss after each round")
+        axes.set(xlabel="round", ylabel="loss", title="Loss after each round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend()
     return figure
@@ -71,7 +71,7 @@ def client_graph(graph: ClientGraph, correct: Tensor) -> Figure:
         known = ~np.isnan(share)
         if not known.all():
             _points(axes, place[~known], size, color=FAINT, linewidths=0, label=f"no test sample ({N - known.sum()})")
-        if np.isin(share[known], (0, 1)).all():
+        if not graph.loss.of_numbers and np.isin(share[known], (0, 1)).all():
             for value, colour, mark, name in ((1, BLUE, "o", "right"), (0, VERMILLION, "X", "wrong")):
                 style = {"color": colour, "marker": mark, "edgecolors": "white", "linewidths": rim}
                 here = place[share == value]
@@ -79,7 +79,8 @@ def client_graph(graph: ClientGraph, correct: Tensor) -> Figure:
         else:
             style = {"c": share[known], "cmap": "cividis", "edgecolors": "white", "linewidths": rim}
             points = _points(axes, place[known], size, **style)
-            figure.colorbar(points, ax=axes, label="share of a client's test samples that are right", shrink=0.7)
+            right, error = "share of a client's test samples that are right", "mean absolute error of a client"
+            figure.colorbar(points, ax=axes, label=error if graph.loss.of_numbers else right, shrink=0.7)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, markerscale=max(1, (30 / size) ** 0.5))
         axes.set_title("Clients by their test predictions")
@@ -105,6 +106,54 @@ def confusion_matrix(counts: Tensor, classes: Sequence[str]) -> Figure:
                 axes.text(column, row, f"{number[row, column]}", ha="center", va="center", color=colour)
         axes.set(xlabel="predicted", ylabel="true", title="Test samples by class")
         figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.7)
+    return figure
+
+
+def predicted_against_true(y: Tensor, predicted: Tensor) -> Figure:
+    """Predicted numbers against true ones ``[n]``, with the line on which they are the same."""
+    require(y.shape == predicted.shape, "predicted", f"have one entry per sample ({len(y)})", list(predicted.shape))
+    true, found = y.double().cpu().numpy(), predicted.double().cpu().numpy()
+    with rc_context(STYLE):
+        figure, axes = single(5.4, 5.0)
+        axes.scatter(
+            true, found, s=float(np.clip(9000 / max(len(true), 1), 2, 30)), color=BLUE, alpha=0.5, linewidths=0
+        )
+        ends = [min(true.min(), found.min()), max(true.max(), found.max())] if len(true) else [0, 1]
+        axes.plot(ends, ends, color=GREY, linestyle="--", linewidth=1, label="predicted = true")
+        axes.set(xlabel="true", ylabel="predicted", title="Test samples")
+        axes.legend()
+    return figure
+
+
+def reliability(probability: Tensor, label: Tensor, bins: int = 10) -> Figure:
+    """How often predictions ``[n, c]`` are right against how sure they are, in bins of equally many samples."""
+    sure, predicted = probability.double().max(1)
+    right = predicted.eq(label).double().cpu().numpy()
+    order = sure.cpu().numpy().argsort(kind="stable")
+    parts = [part for part in np.array_split(order, min(bins, len(order))) if len(part)]
+    x = [float(sure.cpu().numpy()[part].mean()) for part in parts]
+    with rc_context(STYLE):
+        figure, axes = single(4.6, 4.2)
+        axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
+        axes.plot(x, [float(right[part].mean()) for part in parts], color=BLUE, marker="o")
+        low = min(x, default=0.0)
+        axes.set(xlim=(max(0, low - 0.05), 1), ylim=(0, 1.02), xlabel="probability of the predicted label")
+        axes.set(ylabel="share that is right", title="Reliability")
+    return figure
+
+
+def gain_by_size(size: NDArray[Any], gain: NDArray[Any], score: str) -> Figure:
+    """Gain of each client against its training samples."""
+    with rc_context(STYLE):
+        figure, axes = single(6.4, 3.6)
+        axes.axhline(0, color=GREY, linewidth=1)
+        for chosen, colour, name in ((gain >= 0, BLUE, "gain"), (gain < 0, VERMILLION, "lose")):
+            axes.scatter(
+                size[chosen], gain[chosen], s=18, color=colour, label=f"{name} ({int(chosen.sum())})", zorder=2
+            )
+        axes.set(xlabel="training samples of a client", ylabel=f"gain in {score}", title="Gain of each client")
+        axes.set_xscale("symlog")
+        axes.legend()
     return figure
 
 

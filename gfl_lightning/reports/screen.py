@@ -8,25 +8,60 @@ from typing import Any
 from gfl_lightning.parts import CLASS, OPTIONS
 
 OF_PRIVACY = ("protection", "guarantee")  # the report on privacy says what of them is in force
+USUAL = ("AsTheyAre()",)  # parts that go without saying
 
 
 def render(summary: dict[str, Any], folder: Path | None) -> str:
     """The record that `Fit.record` makes; ``folder`` is where its files are, if any were written."""
     rounds = f"{summary['rounds']} ({summary['updates']} updates, {summary['seconds']:.1f} s)"
     parts = {role: part_text(part) for role, part in summary["parts"].items() if role not in OF_PRIVACY}
+    said = USUAL if not summary["privacy"] or "records" not in summary["privacy"]["protection"] else (parts["records"],)
+    parts = {role: text for role, text in parts.items() if text not in said}
     lines = {
         "model": f"{summary['model']} on {summary['data']}, seed {summary['seed']}",
         **parts,
         "rounds": rounds if summary["status"] == "finished" else f"{rounds}, {summary['status']}",
-        "best round": f"{summary['best_round']} (validation loss {summary['val_loss']:.4f})",
-        "test accuracy": f"{100 * summary['test_accuracy']:.2f} % of samples, "
-        f"{100 * summary['test_client_accuracy']:.2f} % of clients (loss {summary['test_loss']:.4f})",
+        "best round": f"{summary['best_round']} (validation loss {summary['val_loss']:.4f}){_longer(summary)}",
+        **_tested(summary),
+        **_scored(summary),
+        **_left_out(summary.get("updates_left_out", 0)),
         "sent up": _traffic(summary["bytes_up"]),
         "sent down": _traffic(summary["bytes_down"]),
         **_privacy(summary["privacy"]),
         "files": str(folder or "none written"),
     }
     return "\n".join(f"{name:>14}  {value}" for name, value in lines.items())
+
+
+def _longer(summary: dict[str, Any]) -> str:
+    """What to do where the loss was still falling; a guarantee keeps the last round whatever its loss."""
+    last = summary["status"] == "finished" and summary["best_round"] == summary["rounds"]
+    return ", the last: train longer" if last and summary["privacy"] is None else ""
+
+
+def _tested(summary: dict[str, Any]) -> dict[str, str]:
+    """How the best model fared on the test samples: accuracy of classes, error of numbers."""
+    loss = f"(loss {summary['test_loss']:.4f})"
+    if "test_mae" in summary:
+        return {"test error": f"{summary['test_mae']:.6g} in the mean over samples, absolute {loss}"}
+    samples, clients = (100 * summary[name] for name in ("test_accuracy", "test_client_accuracy"))
+    return {
+        "test accuracy": f"{samples:.2f} % of samples; a client's own accuracy is {clients:.2f} % on average {loss}"
+    }
+
+
+def _scored(summary: dict[str, Any]) -> dict[str, str]:
+    """What else tells how good the best model is, and what one would reach without any."""
+    if "baseline_accuracy" not in summary and "baseline_mae" not in summary:
+        return {}
+    if "test_mae" in summary:
+        rmse, rank = summary["test_rmse"], summary["test_spearman"]
+        mine = f"RMSE {rmse:.6g}, R² {summary['test_r2']:.4f}, rank correlation {rank:.4f}"
+        none = f"error {summary['baseline_mae']:.6g}, RMSE {summary['baseline_rmse']:.6g}: the training labels' mean"
+        return {"also": mine, "baseline": none}
+    mine = f"AUROC {summary['test_auroc']:.4f}, log loss {summary['test_log_loss']:.4f}"
+    share = f"accuracy {100 * summary['baseline_accuracy']:.2f} %, log loss {summary['baseline_log_loss']:.4f}"
+    return {"also": mine, "baseline": f"{share}: the training labels' majority and shares"}
 
 
 def part_text(part: Any) -> str:
@@ -44,6 +79,10 @@ def part_text(part: Any) -> str:
 
 def _listed(options: dict[str, Any]) -> str:
     return ", ".join(f"{name}={part_text(value)}" for name, value in options.items() if value is not None)
+
+
+def _left_out(count: int) -> dict[str, str]:
+    return {"left out": f"{count} clients' updates that were not finite"} if count else {}
 
 
 def _privacy(privacy: dict[str, Any] | None) -> dict[str, str]:

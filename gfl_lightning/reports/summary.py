@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,11 @@ class Fit:
         rounds: rounds made.
         updates_per_round: local updates of a client in each.
         seconds: that the rounds took.
-        totals: bytes sent, under the protocol in use and under the printed one.
+        totals: bytes sent, under the protocol in use and under the printed one, and clients' updates left out.
         privacy: what was spent; ``None`` where nobody asked.
         seed: of the model.
+        scores: of its predictions on the test samples, where these are in one place.
+        baseline: the same of predicting nothing but the training labels' shares, or their mean.
     """
 
     status: str
@@ -48,6 +50,8 @@ class Fit:
     totals: dict[str, float]
     privacy: PrivacyReport | None
     seed: int | None
+    scores: dict[str, float] = field(default_factory=dict)
+    baseline: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """The record for a file; ε and δ are null where nobody asked for an account."""
@@ -58,9 +62,8 @@ class Fit:
             "status": self.status,
             "model": self.model,
             "data": type(self.parts["data"]).__name__,
-            "test_accuracy": self.test.accuracy,
-            "test_client_accuracy": self.test.client_accuracy,
-            "test_loss": self.test.loss,
+            **{f"test_{name}": value for name, value in (self.scores | vars(self.test)).items()},
+            **{f"baseline_{name}": value for name, value in self.baseline.items()},
             "val_loss": self.best.val_loss,
             "best_round": self.best.round,
             "rounds": self.rounds,
@@ -68,6 +71,7 @@ class Fit:
             "seconds": round(self.seconds, 3),
             "bytes_up": {"used": totals.get("bytes_up", 0), "printed": totals.get("printed_bytes_up", 0)},
             "bytes_down": {"used": totals.get("bytes_down", 0), "printed": totals.get("printed_bytes_down", 0)},
+            "updates_left_out": totals.get("clients_skipped", 0),
             "epsilon": None if privacy is None else privacy.epsilon,
             "delta": None if privacy is None else privacy.delta,
             "privacy": None if privacy is None else privacy.as_dict(),
@@ -102,14 +106,14 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> Path:
     """Write ``summary.json`` whole or not at all."""
     file = folder / "summary.json"
     with whole_file(file) as scratch:
-        scratch.write_text(json.dumps(_strict(summary), indent=2, allow_nan=False))
+        scratch.write_text(json.dumps(strict(summary), indent=2, allow_nan=False))
     return file
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
     """The value with numbers that JSON does not know as text: inf, nan."""
     if isinstance(value, dict):
-        return {name: _strict(part) for name, part in value.items()}
+        return {name: strict(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(part) for part in value]
+        return [strict(part) for part in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

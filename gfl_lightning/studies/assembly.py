@@ -36,6 +36,8 @@ def model_of(cell: Cell, graph: ClientGraph) -> RoundModule:
     if cell.experiment.model == LocalMLPs.__name__:
         sizes["num_clients"] = graph.num_clients
     options = {**stated["init_args"], "seed": cell.seed, **sizes}
+    if cell.experiment.model == GFL.__name__:
+        options["noise_seed"] = cell.seed  # a study can be repeated; it is not private
     return _built(RoundModule, {**stated, "init_args": options})
 
 

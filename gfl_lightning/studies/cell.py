@@ -21,11 +21,13 @@ class Cell:
         experiment: model, data and rounds.
         repetition: r.
         probes: at how many rounds the theory's quantities are measured; ‖∇F(W̄)‖² is then measured at every round.
+        audit: the defence under which it is attacked (studies/auditing.py); nothing means that it is only trained.
     """
 
     experiment: Experiment
     repetition: int
     probes: int = 0
+    audit: str = ""
 
     @property
     def seed(self) -> int:
@@ -35,7 +37,8 @@ class Cell:
     @property
     def parameters(self) -> dict[str, Any]:
         """Everything that determines the result, ready for JSON."""
-        return self.experiment.content | {"repetition": self.repetition, "probes": self.probes}
+        audited = {"audit": self.audit} if self.audit else {}
+        return self.experiment.content | {"repetition": self.repetition, "probes": self.probes} | audited
 
     @property
     def key(self) -> str:
@@ -57,6 +60,7 @@ class Row:
         experiment: model, data and rounds.
         repetitions: how many.
         probes: of each training.
+        audit: the defence under which each is attacked, if it is.
     """
 
     label: str
@@ -64,8 +68,9 @@ class Row:
     experiment: Experiment
     repetitions: int
     probes: int = 0
+    audit: str = ""
 
     @property
     def cells(self) -> list[Cell]:
         """Its trainings."""
-        return [Cell(self.experiment, repetition, self.probes) for repetition in range(self.repetitions)]
+        return [Cell(self.experiment, number, self.probes, self.audit) for number in range(self.repetitions)]

@@ -25,6 +25,7 @@ OURS = {
     "cora": "all of Cora, 2708 clients on the public split, against centralised APPNP and GCN",
     "staleness": "accuracy, ‖∇F‖² and σ_H² against I for three estimators",
     "privacy": "accuracy against ε, with bounds and calibrated noise on all that clients upload",
+    "audit": "what the messages reveal under every defence, measured by attacks (audit.md)",
     "theory": "the convergence bound's left side and terms against T, I, N and λ_max",
 }
 EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130

@@ -18,13 +18,15 @@ ALWAYS = (
 )
 BASELINES = ("baselines", "lit/central.py", "lit/local_mlps.py")
 PROBES = ("theory", "studies/probes.py")
+AUDIT = ("attacks", "audit", "studies/auditing.py")
 LIBRARIES = ("torch", "torch-geometric", "numpy", "scipy")
 
 
 @cache
-def fingerprint(model: str, probed: bool = False) -> str:
+def fingerprint(model: str, probed: bool = False, audited: bool = False) -> str:
     """The digest for cells of a class of models; comments, docstrings and layout do not count."""
     sources = [*ALWAYS, *(BASELINES if model != "GFL" else ()), *(PROBES if probed else ())]
+    sources += AUDIT if audited else ()
     files = {file for source in sources for file in _files(PACKAGE / source)}
     digest = hashlib.sha256("".join(f"{name} {value}\n" for name, value in versions().items()).encode())
     for file in sorted(files):
@@ -35,7 +37,7 @@ def fingerprint(model: str, probed: bool = False) -> str:
 
 def fingerprint_of(cell: Cell) -> str:
     """The fingerprint that the record of a cell must carry."""
-    return fingerprint(cell.experiment.model, cell.probes > 0)
+    return fingerprint(cell.experiment.model, cell.probes > 0, bool(cell.audit))
 
 
 def versions() -> dict[str, str]:

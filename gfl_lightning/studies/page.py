@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gfl_lightning.studies import our_tables, paper_tables
+from gfl_lightning.studies import audit_page, our_tables, paper_tables
 from gfl_lightning.studies.fingerprint import versions
 from gfl_lightning.studies.markdown import plus_minus, table
 from gfl_lightning.studies.outcome import Outcome, published
@@ -22,6 +22,7 @@ TITLES = {
     "staleness": "What stale representations cost (ours)",
     "theory": "The convergence bound, measured (ours)",
     "privacy": "Accuracy against ε (ours)",
+    "audit": "What the messages reveal (ours)",
 }
 
 
@@ -41,6 +42,7 @@ def page(outcome: Outcome, figures: dict[str, list[tuple[str, str]]]) -> str:
         "staleness": our_tables.staleness,
         "theory": our_tables.theory,
         "privacy": our_tables.privacy,
+        "audit": audit_page.section,
     }
     for study in outcome.studies:
         if study == "summary":

@@ -6,6 +6,7 @@ import sys
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.datasets.planetoid import read_planetoid
+from gfl_lightning.studies import audit_page
 from gfl_lightning.studies.catalogue import STUDIES, shrunk
 from gfl_lightning.studies.cell import Cell, Row
 from gfl_lightning.studies.command import Order
@@ -57,7 +58,10 @@ def write(outcome: Outcome, order: Order) -> None:
     for picture in (picture for some in made.values() for picture in some):
         save(picture, order.out / IMAGES)
     captions = {study: [(picture.name, picture.caption) for picture in some] for study, some in made.items()}
-    for name, text in (("results.json", as_json(outcome)), ("results.md", page(outcome, captions))):
+    files = {"results.json": as_json(outcome), "results.md": page(outcome, captions)}
+    if "audit" in outcome.studies:
+        files["audit.md"] = audit_page.page(outcome, captions["audit"])
+    for name, text in files.items():
         with whole_file(order.out / name) as scratch:
             scratch.write_text(text, encoding="utf-8")
     print(f"{order.out / 'results.md'}, results.json and {sum(map(len, made.values()))} figures are written.")

@@ -10,11 +10,12 @@ from typing import Any
 from gfl_lightning.baselines.span import on_span
 from gfl_lightning.engine.best import Best
 from gfl_lightning.engine.engine import DivergedError, Engine, Predictor
-from gfl_lightning.engine.evaluation import Metrics, share_correct
+from gfl_lightning.engine.evaluation import Metrics, client_score
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.lit.central import Central
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.studies.assembly import graph_of, model_of
+from gfl_lightning.studies.auditing import run_audit
 from gfl_lightning.studies.cell import Cell
 from gfl_lightning.studies.probes import NoProbes, probes_of
 from gfl_lightning.theory.connectivity import connectivity
@@ -40,6 +41,8 @@ class Run:
 
 def run_cell(cell: Cell) -> dict[str, Any]:
     """The record of a cell, ready for JSON: metrics of the best model on the test samples, curves, seconds."""
+    if cell.audit:
+        return run_audit(cell)
     started = time.perf_counter()
     rounds, whole = cell.experiment.rounds, graph_of(cell)
     model = model_of(cell, whole)
@@ -81,7 +84,7 @@ def tested(predictor: Predictor, best: Best) -> dict[str, Any]:
     logits = predictor.logits_of(best.weights, best.round)
     found: dict[str, Any] = {name: _short(value) for name, value in asdict(predictor.evaluator(logits)["test"]).items()}
     if int(graph.counts(graph.mask(Split.TEST)).max()) > 1:
-        found["per_client"] = [_short(share) for share in share_correct(graph, logits).tolist()]
+        found["per_client"] = [_short(share) for share in client_score(graph, logits).tolist()]
     return found
 
 

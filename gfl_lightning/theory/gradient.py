@@ -11,7 +11,7 @@ from gfl_lightning.models.encoders.encoder import Weights
 
 
 def objective(graph: ClientGraph, logits: Tensor) -> Tensor:
-    """F = (1/K) Σ_k (1/n_k) Σ_s CE(y_{k,s}, softmax(logits_{k,s})) from the logits of all samples ``[S, c]``.
+    """F = (1/K) Σ_k (1/n_k) Σ_s ℓ(y_{k,s}, logits_{k,s}) from the logits of all samples ``[S, c]``.
 
     K counts the clients that own training samples and n_k those samples; a sample's loss has the graph's weight.
     """

@@ -2,9 +2,9 @@
 
 Within a round client k stands at W_k while C_k = Σ_{j≠k} Ã_kj ĥ_j and ∇C_k are still those at W̄. With all its training
 samples it would step along
-    g_k = mean_s w_s (Ã_kk J_{k,s}(W_k) + ∇C_k(W̄))ᵀ (softmax(Ã_kk h_{k,s}(W_k) + C_k(W̄)) − y_s)      (V1: no ∇C_k)
-with w_s the weight of a sample's loss, where the gradient of its loss, everyone's representation taken at W_k, is
-∇F_k(W_k).
+    g_k = mean_s w_s (Ã_kk J_{k,s}(W_k) + ∇C_k(W̄))ᵀ r(Ã_kk h_{k,s}(W_k) + C_k(W̄), y_s)      (V1: no ∇C_k)
+with w_s the weight of a sample's loss and r its residual, ŷ − y, where the gradient of its loss, everyone's
+representation taken at W_k, is ∇F_k(W_k).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _client_error(
 ) -> tuple[float, float]:
     """‖C_k(W̄) − C_k(W_k)‖² and ‖g_k − ∇F_k(W_k)‖² of the client that owns the training samples ``rows``."""
     graph = federation.graph
-    x, y = graph.x[rows], graph.y[rows]
+    x, target = graph.x[rows], graph.loss.targets(graph.y[rows], graph.num_classes, graph.x.dtype)
     then, W = _leaves(average), _leaves(now)
     h = federation.encoder(W, x)
     logits, then_logits = federation.logits_of(W)[rows], federation.logits_of(then)[rows]
@@ -78,8 +78,7 @@ def _client_error(
     if federation.estimator == "exact":
         estimate = exact
     else:
-        r = torch.softmax((own * h + then_C).detach(), 1)
-        r[torch.arange(len(rows)), y] -= 1
+        r = graph.loss.residual((own * h + then_C).detach(), target)
         r *= graph.weight[rows, None] / len(rows)
         estimate = torch.autograd.grad(h, list(W.values()), own * r)
         if federation.estimator == "compensated":

@@ -145,7 +145,7 @@ def test_given_weights_stay_the_callers(name: str) -> None:
 def test_a_rate_that_diverges_is_refused_with_the_last_good_state(name: str) -> None:
     trainer = engine(name, lr=1e30)
     state = trainer.start()
-    text = r"^lr must be small enough for a finite training loss, got 1e\+30: the loss became (nan|inf).$"
+    text = r"^lr must be small enough for a training loss that does not explode, got 1e\+30: in round 1 the loss became"
     with pytest.raises(DivergedError, match=text) as stopped:
         rounds(trainer, state, 30)
     last = stopped.value.state

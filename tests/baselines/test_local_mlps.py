@@ -16,7 +16,7 @@ from gfl_lightning.baselines.local_mlps import LocalModels, LocalState, initial_
 from gfl_lightning.checks import InputError
 from gfl_lightning.engine.best import Best
 from gfl_lightning.engine.engine import Report
-from gfl_lightning.engine.evaluation import Metrics
+from gfl_lightning.engine.evaluation import ClassMetrics
 from gfl_lightning.engine.training_set import TrainingSet, draw_batches
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 
@@ -82,7 +82,7 @@ def seen(engine: LocalModels, number: int, losses: dict[int, float], mean: float
     """A state whose weights all equal its round, with the losses of some clients."""
     weights = {name: torch.full(shape, float(number)) for name, shape in engine.shapes.items()}
     client_loss = torch.tensor([losses.get(k, math.nan) for k in range(engine.graph.num_clients)])
-    return LocalState(number, weights, client_loss), Report(number, {"val": Metrics(mean, 0, mean, 0)})
+    return LocalState(number, weights, client_loss), Report(number, {"val": ClassMetrics(mean, mean, 0, 0)})
 
 
 def test_every_client_keeps_its_own_best() -> None:

@@ -176,7 +176,7 @@ def test_the_features_are_met_through_the_feature_weights_alone(architecture: Ar
     [
         (lambda: GCN().build(0, 3, drawn()), "num_features must be at least 1, got 0."),
         (lambda: APPNPNet().build(0, 3, drawn()), "num_features must be at least 1, got 0."),
-        (lambda: GAT().build(10, 1, drawn()), "num_classes must be at least 2, got 1."),
+        (lambda: GAT().build(10, 0, drawn()), "num_classes must be at least 1, got 0."),
         (lambda: GraphSAGE(0), "hidden must be at least 1, got 0."),
         (lambda: GCN(0), "hidden must be at least 1, got 0."),
         (lambda: APPNPNet(0), "hidden must be at least 1, got 0."),

@@ -38,6 +38,8 @@ QUIET: dict[str, Any] = {
     "enable_model_summary": False,
     "accelerator": "cpu",
 }
+LATTICE = 1e-4
+"""What rounding to a lattice may add to ε."""
 BOUNDS: dict[str, Any] = {"hidden": Gaussian(0, 1.0), "jacobian": Gaussian(0, 1.0), "update": Gaussian(0, 0.5)}
 NOISE: dict[str, Any] = {"hidden": Gaussian(30.0, 1.0), "jacobian": Gaussian(40.0, 1.0), "update": Gaussian(10.0, 0.5)}
 
@@ -69,8 +71,10 @@ def same(a: GFL, b: GFL) -> bool:
 def test_noise_acts_and_none_changes_not_a_bit() -> None:
     plain = fit([])
     assert same(fit([DPNoise()]), plain)
-    assert same(fit([DPNoise(Gaussian(0.2))]), fit([DPNoise(Gaussian(0.2))]))
-    small, large = fit([DPNoise(Gaussian(0.2))]), fit([DPNoise(Gaussian(2.0))])
+    seeded = {"noise_seed": 3}
+    assert same(fit([DPNoise(Gaussian(0.2))], model=seeded), fit([DPNoise(Gaussian(0.2))], model=seeded))
+    assert not same(fit([DPNoise(Gaussian(0.2))]), fit([DPNoise(Gaussian(0.2))]))
+    small, large = (fit([DPNoise(Gaussian(std))], model=seeded) for std in (0.2, 2.0))
     assert not same(small, plain)
     assert not same(small, large)
     assert not same(fit([DPNoise(jacobian=Gaussian(0.2))]), plain)
@@ -85,9 +89,9 @@ def test_epsilon_after_every_round_is_logged(tmp_path: Path) -> None:
         logged = [float(row["epsilon"]) for row in csv.DictReader(stream)]
     hidden, jacobian, update = (2 / 30) ** 2, (2 / 40) ** 2, (2 * 0.5 / 10) ** 2
     exact = [gaussian_epsilon(math.sqrt((t + 1) * hidden + t * (jacobian + update)), 1e-5) for t in range(1, 7)]
-    assert logged == pytest.approx(exact, rel=1e-6)
+    assert logged == pytest.approx(exact, rel=LATTICE)
     assert module.privacy is not None
-    assert module.privacy.epsilon == pytest.approx(exact[-1])
+    assert module.privacy.epsilon == pytest.approx(exact[-1], rel=LATTICE)
     assert module.privacy.epsilon_fellow < module.privacy.epsilon
 
 
@@ -98,7 +102,7 @@ def test_only_the_rounds_a_client_takes_part_in_count() -> None:
     hidden, jacobian, update = (2 / 30) ** 2, (2 / 40) ** 2, (2 * 0.5 / 10) ** 2
     most = float((shared * (hidden + jacobian) + trained * update).max()) + 2 * hidden
     assert module.privacy is not None
-    assert module.privacy.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(most), 1e-5))
+    assert module.privacy.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(most), 1e-5), rel=LATTICE)
     assert module.privacy.epsilon_fellow <= module.privacy.epsilon
 
 
@@ -111,16 +115,19 @@ def test_noise_without_bounds_is_named_as_no_guarantee() -> None:
 
 
 def test_a_budget_stops_before_the_round_that_would_exceed_it() -> None:
-    free = fit([DPNoise(**NOISE)], rounds=10)
-    after_four = fit([DPNoise(**NOISE)], rounds=4)
+    seeded = {"noise_seed": 0}
+    free = fit([DPNoise(**NOISE)], rounds=10, model=seeded)
+    after_four = fit([DPNoise(**NOISE)], rounds=4, model=seeded)
     assert after_four.privacy is not None
-    budget = after_four.privacy.epsilon * 1.0001
-    stopped = fit([DPNoise(**NOISE), PrivacyBudget(budget)], rounds=10, min_steps=8)
+    assert after_four.privacy.epsilon == math.inf  # of a seed
+    budget = after_four.privacy.nominal * 1.0001
+    stopped = fit([DPNoise(**NOISE), PrivacyBudget(budget)], rounds=10, model=seeded, min_steps=8)
     assert stopped.state.round == 4
     assert same(stopped, after_four)
     assert not same(stopped, free)
     assert stopped.privacy is not None
-    assert stopped.privacy.epsilon <= budget
+    assert stopped.privacy.nominal <= budget
+    assert stopped.privacy.nominal == pytest.approx(after_four.privacy.nominal)
 
 
 def test_a_budget_below_one_round_is_refused_before_it() -> None:
@@ -163,18 +170,16 @@ def test_dp_sgd_protects_samples_with_the_sampling_rate() -> None:
 def test_a_resumed_run_keeps_its_epsilon_and_its_noise(
     callbacks: list[Callback], model: dict[str, Any], tmp_path: Path
 ) -> None:
-    whole = fit(callbacks, 8, model)
     saving = ModelCheckpoint(tmp_path, every_n_train_steps=5, filename="five")
-    fit([*callbacks, saving], 8, model, enable_checkpointing=True)
+    whole = fit([*callbacks, saving], 8, model, enable_checkpointing=True)
     resumed = fit(callbacks, 8, model, tmp_path / "five.ckpt")
     assert same(resumed, whole)
     assert resumed.privacy == whole.privacy
 
 
 def test_a_checkpoint_brings_its_protection_where_the_run_names_none(tmp_path: Path) -> None:
-    whole = fit([DPNoise(**NOISE)], 8)
     saving = ModelCheckpoint(tmp_path, every_n_train_steps=5, filename="five")
-    fit([DPNoise(**NOISE), saving], 5, enable_checkpointing=True)
+    whole = fit([DPNoise(**NOISE), saving], 8, enable_checkpointing=True)
     resumed = fit([], 8, ckpt_path=tmp_path / "five.ckpt")
     assert same(resumed, whole)
     assert resumed.privacy == whole.privacy
@@ -185,7 +190,7 @@ CHANGES: list[tuple[list[Callback], dict[str, Any], str]] = [
     ([DPNoise(Gaussian(30.0, 2.0))], {}, r"hidden must be Gaussian\(std=30.0, clip=1.0\) as in the checkpoint"),
     ([DPNoise(**NOISE), PrivacyBudget(unit="sample")], {}, "unit must be 'client' as in the checkpoint"),
     ([PrivacyBudget(neighbours="zero_out")], {}, "neighbours must be 'replace' as in the checkpoint"),
-    ([], {"seed": 3}, "seed must be 0 as in the checkpoint"),
+    ([], {"seed": 3}, "seed must be left out or be 0, as in the checkpoint"),
 ]
 
 
@@ -245,7 +250,7 @@ def test_a_round_counts_even_if_it_diverges() -> None:
     with pytest.raises(DivergedError):
         trainer.fit(module, datamodule=source)
     assert module.privacy is not None
-    assert "1 rounds" in module.privacy.composed
+    assert "3 rounds, 1 of them made" in module.privacy.composed
 
 
 def test_a_claim_alone_is_answered(tmp_path: Path) -> None:
@@ -341,7 +346,9 @@ def test_callbacks_set_only_what_they_state_and_the_model_may_state_it_itself() 
     assert (stated.stated.hidden, stated.stated.jacobian) == (NOISE["hidden"], NOISE["jacobian"])
     assert (stated.stated.unit, stated.guarantee.delta, stated.guarantee.neighbours) == ("sample", 1e-7, "zero_out")
     assert stated.guarantee.max_epsilon == 50.0
-    in_the_model, by_callback = fit([], 5, {"protection": Protection(**NOISE)}), fit([DPNoise(**NOISE)], 5)
+    seeded = {"noise_seed": 0}
+    in_the_model = fit([], 5, seeded | {"protection": Protection(**NOISE)})
+    by_callback = fit([DPNoise(**NOISE)], 5, seeded)
     assert same(in_the_model, by_callback)
     assert in_the_model.privacy == by_callback.privacy
     assert DPSGD(2.0).stated == {"steps": StepNoise(2.0)}

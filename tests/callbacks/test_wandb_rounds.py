@@ -174,7 +174,7 @@ def test_connectivity_is_logged_once_in_numbers_and_in_words(written: Written) -
 def test_table_holds_the_best_rounds_metrics(written: Written) -> None:
     (file,) = (written.files / "media" / "table").glob("best_model*.json")
     table = json.loads(file.read_text())
-    assert table["columns"] == ["split", "loss", "accuracy", "client_loss", "client_accuracy"]
+    assert table["columns"] == ["split", "loss", "client_loss", "accuracy", "client_accuracy"]
     best = federated(written).federation.metrics_of(written.module.best.weights)
     expected = [[split, *map(pytest.approx, vars(metrics).values())] for split, metrics in best.items()]
     assert table["data"] == expected

@@ -50,7 +50,7 @@ def test_its_configurations_run_and_a_hospital_joins(hospitals: Path, monkeypatc
         cli.main()
 
     for name in ("isolated", "fedavg", "graph"):
-        run("fit", "--config", str(EXAMPLE / f"{name}.yaml"), "--trainer.max_steps=3")
+        run("fit", "--config", str(EXAMPLE / f"{name}.yaml"), "--trainer.max_steps=3", "--report=false")
     folder = Path("runs/gfl/version_2")
     assert json.loads((folder / "summary.json").read_text())["data"] == "ClientTables"
     tables = ("--data.samples=hospitals/joined_patients.csv", "--data.edges=hospitals/joined_referrals.csv")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gfl_lightning.checks import require
 from gfl_lightning.privacy.mechanisms.mechanism import Cost, Mechanism
+from gfl_lightning.privacy.noise_source import NoiseSource
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,13 @@ class Laplace(Mechanism):
         require(0 <= self.scale < math.inf, "scale", "be finite and at least 0", self.scale)
 
     @property
-    def is_noisy(self) -> bool:
-        """Whether b > 0."""
-        return self.scale > 0
+    def spread(self) -> float:
+        """b."""
+        return self.scale
 
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-        """The difference of two exponential numbers of mean b."""
-        first, second = (torch.empty(shape, dtype=dtype).exponential_(generator=generator) for _ in range(2))
-        return self.scale * (first - second)
+    def draw(self, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
+        """The difference of two exponential numbers of mean b, which are −b ln u."""
+        return self.scale * (source.uniform(shape).log() - source.uniform(shape).log())
 
     def cost(self, sensitivity: Tensor, entries: int) -> Cost:
         """√n Δ / b, purely."""

@@ -130,6 +130,22 @@ def test_a_client_that_diverges_is_left_out_and_counted(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["dual", "primal", "general"])
+@pytest.mark.parametrize("lr", [1e3, 1e5])
+def test_a_loss_that_explodes_ends_training_on_every_path(path: str, lr: float) -> None:
+    graph = random_clients("dnc", dtype=torch.float32)
+    federation = Federation(graph, SMALL, local=LocalTraining(lr, 5), path=path)  # type: ignore[arg-type]
+
+    def train() -> None:
+        state = federation.start()
+        for _ in range(30):
+            state, report = federation.round(state)
+            assert report.metrics["train"].loss < 1e6
+
+    with pytest.raises(DivergedError, match=r"lr must be small enough for .* in round \d+"):
+        train()
+
+
+@pytest.mark.parametrize("path", ["dual", "primal", "general"])
 def test_where_all_diverge_the_last_good_state_survives(path: str) -> None:
     graph = random_clients("dnc", dtype=torch.float32)
     federation = Federation(graph, SMALL, local=LocalTraining(0.3, 5), path=path)  # type: ignore[arg-type]

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections import defaultdict
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
-from graph_builders import random_clients
+from graph_builders import random_clients, with_numbers
 from torch import Tensor
 
+from gfl_lightning.engine.engine import DivergedError
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import Estimator, LocalTraining
 from gfl_lightning.federated.participation import Participation
 from gfl_lightning.federated.protocol.choice import ProtocolName
-from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload, Message, ModelBroadcast
-from gfl_lightning.federated.protocol.parties import ClientParty, ServerParty
+from gfl_lightning.federated.protocol.client_party import ClientParty, OwnSamples
+from gfl_lightning.federated.protocol.messages import (
+    FactorUpload,
+    JacobianUpload,
+    Message,
+    ModelBroadcast,
+    ModelUpload,
+    RepresentationAggregate,
+)
+from gfl_lightning.federated.protocol.server_party import ServerParty
 from gfl_lightning.federated.protocol.traffic import Attendance, Traffic, TrafficMeter, one_direction
 from gfl_lightning.federated.report import RoundReport
+from gfl_lightning.federated.server.fed_adam import FedAdam
+from gfl_lightning.federated.server.momentum import Momentum
 from gfl_lightning.graphs.client_graph import Split
+from gfl_lightning.graphs.losses.poisson import Poisson
 from gfl_lightning.models.aggregators.appnp import APPNP
 from gfl_lightning.models.aggregators.identity import Identity
+from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.models.model import Model
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+from gfl_lightning.privacy.mechanisms.steps import StepNoise
+from gfl_lightning.privacy.noise_key import NoiseKey
+from gfl_lightning.privacy.protection import Protection
 
 SMALL = MLP((5,))
 EVERYONE = Participation()
@@ -31,30 +52,41 @@ SOME = Participation(train=0.5, share=0.4)
 
 
 def federation(
-    task: str, protocol: ProtocolName, participation: Participation, estimator: Estimator = "compensated", seed: int = 0
+    task: str,
+    protocol: ProtocolName,
+    participation: Participation,
+    estimator: Estimator = "compensated",
+    seed: int = 0,
+    local: LocalTraining | None = None,
+    **parts: Any,
 ) -> Federation:
     return Federation(
-        random_clients(task, seed=seed),
-        SMALL,
+        parts.pop("graph", random_clients(task, seed=seed)),
+        parts.pop("encoder", SMALL),
         estimator=estimator,
-        local=LocalTraining(0.3, 3, 2 if task == "sc" else None),
+        local=local or LocalTraining(0.3, 3, 2 if task == "sc" else None),
         protocol=protocol,
         participation=participation,
         seed=2,
+        noise_key=NoiseKey.of_seed(2),
+        **parts,
     )
 
 
 def parties(engine: Federation) -> tuple[ServerParty, list[ClientParty]]:
-    graph = engine.graph
-    A = engine._near.A.dense()
+    graph, training = engine.graph, engine.schedule.training
+    votes = engine.votes.new_zeros(graph.num_clients)
+    votes[training.clients] = engine.votes
+    server = ServerParty(engine.propagation, engine.model, engine.start().weights, votes, engine.server)
     clients = []
     for k in range(graph.num_clients):
         mine = graph.client == k
         train = mine & graph.mask(Split.TRAIN)
-        shared_x, train_x = graph.x[mine & graph.shared], graph.x[train]
-        parts = (shared_x, train_x, graph.y[train], float(A[k, k]), engine.estimator == "compensated")
-        clients.append(ClientParty(k, engine.encoder, engine.protocol, *parts))
-    return ServerParty(A, engine.encoder, engine.start().weights), clients
+        rows = (graph.x[mine & graph.shared], graph.x[train], graph.y[train], graph.weight[train])
+        samples = OwnSamples(*rows, graph.loss)
+        options = (engine.local, engine.protocol, engine.estimator == "compensated", engine.protection)
+        clients.append(ClientParty(k, engine.model, samples, server.own[k], *options))
+    return server, clients
 
 
 def play(engine: Federation, rounds: int) -> tuple[Weights, list[list[tuple[str, Message]]]]:
@@ -66,16 +98,18 @@ def play(engine: Federation, rounds: int) -> tuple[Weights, list[list[tuple[str,
         wire: list[tuple[str, Message]] = []
         sharing, training = engine.schedule.who_shares(number).tolist(), engine.schedule.who_trains(number).tolist()
         model = server.broadcast()
-        wire += [("down", model)] * len({*sharing, *training})
+        reached = {*training} if engine.aggregator.isolates else {*sharing, *training}
+        wire += [("down", model)] * len(reached)
         for j in sharing:
-            for upload in clients[j].share(model):
+            for upload in clients[j].share(model, number):
                 wire.append(("up", upload))
                 server.receive(upload)
         updates: list[Message] = []
         for k in training:
             received = server.aggregate(k)
             wire += [("down", message) for message in received]
-            updates.append(clients[k].train(model, received, lr, engine.schedule.batches_by_client(number)[k]))
+            batches = engine.schedule.batches_by_client(number)[k]
+            updates += clients[k].train(model, received, lr, batches, number)
         wire += [("up", update) for update in updates]
         server.average(updates, lr)
         log.append(wire)
@@ -90,6 +124,15 @@ def engine_run(engine: Federation, rounds: int) -> tuple[Weights, list[RoundRepo
     return state.weights, reports
 
 
+@pytest.mark.parametrize("task", ["dnc", "sc"])
+def test_parties_whose_labels_are_numbers_take_the_engines_trajectory(task: str) -> None:
+    graph = with_numbers(random_clients(task), Poisson())
+    expected, _ = engine_run(federation(task, "jacobian", EVERYONE, graph=graph), 3)
+    for protocol in ("jacobian", "gram"):
+        found, _ = play(federation(task, protocol, EVERYONE, graph=graph), 3)  # type: ignore[arg-type]
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("participation", [EVERYONE, SOME])
 @pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
 def test_both_protocols_take_the_engines_trajectory(task: str, participation: Participation) -> None:
@@ -100,6 +143,126 @@ def test_both_protocols_take_the_engines_trajectory(task: str, participation: Pa
             torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     v1 = federation(task, "jacobian", participation, "v1")
     torch.testing.assert_close(play(v1, 4)[0], engine_run(v1, 4)[0], rtol=1e-10, atol=1e-12)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "learnable": {"aggregator": LearnablePolynomial(M=3)},
+    "sgc": {"aggregator": SGC(k=2)},
+    "fedavg": {"aggregator": Identity()},
+    "deep": {"encoder": MLP((4, 3), "tanh", bias=True)},
+    "momentum": {"local": LocalTraining(0.2, 3, momentum=0.5, weight_decay=0.1, proximal=0.3)},
+    "by samples": {"weighting": "samples"},
+    "server momentum": {"server": Momentum(0.7, 0.5)},
+    "adaptive server": {"server": FedAdam(0.05)},
+    "learnable, adaptive, momentum": {
+        "aggregator": LearnablePolynomial(M=2),
+        "server": FedAdam(0.05),
+        "local": LocalTraining(0.2, 3, 2, momentum=0.5),
+    },
+}
+
+
+@pytest.mark.parametrize("participation", [EVERYONE, SOME])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parties_carry_what_the_engine_carries(variant: str, participation: Participation) -> None:
+    engine = federation("sc", "jacobian", participation, **VARIANTS[variant])
+    torch.testing.assert_close(play(engine, 3)[0], engine_run(engine, 3)[0], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("task", ["dnc", "snc"])
+@pytest.mark.parametrize("variant", ["sgc", "by samples", "adaptive server"])
+def test_the_gram_protocol_carries_the_same_where_it_may(variant: str, task: str) -> None:
+    engine = federation(task, "gram", SOME, **VARIANTS[variant])
+    torch.testing.assert_close(play(engine, 3)[0], engine_run(engine, 3)[0], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("protocol", ["jacobian", "gram"])
+def test_weights_of_losses_enter_the_clients_steps(protocol: ProtocolName) -> None:
+    for task in ("dnc", "sc"):
+        engine = federation(task, protocol, EVERYONE)
+        weight = 0.5 + torch.rand(engine.graph.num_samples, generator=torch.Generator().manual_seed(1)).double()
+        options = {"encoder": SMALL, "local": engine.local, "protocol": protocol, "seed": 2}
+        weighted = Federation(replace(engine.graph, weight=weight), **options)
+        torch.testing.assert_close(play(weighted, 3)[0], engine_run(weighted, 3)[0], rtol=1e-9, atol=1e-11)
+
+
+BOUNDS = {
+    "client": Protection(Gaussian(clip=0.05), Gaussian(clip=0.3), Gaussian(clip=0.01)),
+    "sample": Protection(Gaussian(clip=0.05), Gaussian(clip=0.3), Gaussian(clip=0.01), unit="sample"),
+    "steps": Protection(hidden=Gaussian(clip=0.05), steps=StepNoise(clip=0.02), unit="sample"),
+}
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("task", ["dnc", "sc"])
+def test_bounds_without_noise_are_the_engines(task: str, bounds: str) -> None:
+    engine = federation(task, "jacobian", EVERYONE, protection=BOUNDS[bounds])
+    free = federation(task, "jacobian", EVERYONE)
+    expected = engine_run(engine, 3)[0]
+    torch.testing.assert_close(play(engine, 3)[0], expected, rtol=1e-9, atol=1e-11)
+    assert not torch.allclose(expected["W1"], engine_run(free, 3)[0]["W1"])
+
+
+def test_noise_of_every_release_is_bound_to_what_it_hides() -> None:
+    """Asked again for the same upload a client sends the same; in another round, or at another W̄, other noise."""
+    noisy = Protection(Gaussian(0.1, 1.0), Gaussian(0.1, 1.0), Gaussian(0.1, 1.0), StepNoise(0.1, 1.0))
+    _, clients = parties(federation("dnc", "jacobian", EVERYONE, protection=noisy))
+    server, plain = parties(federation("dnc", "jacobian", EVERYONE))
+    k, model = int(server.training[0]), server.broadcast()
+    for upload in plain[k].share(model):
+        server.receive(upload)
+
+    def uploads(t: int, weights: Weights) -> list[Message]:
+        at = ModelBroadcast(weights)
+        return [
+            *clients[k].share(at, t),
+            *clients[k].train(at, server.aggregate(k), 0.3, [torch.arange(1)] * 2, t),
+        ]
+
+    W = model.weights
+    first, again, later = uploads(0, W), uploads(0, W), uploads(1, W)
+    moved = uploads(0, {name: weight + 2**-40 for name, weight in W.items()})
+    for one, same, *others in zip(first, again, later, moved, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(tensors(one), tensors(same), strict=True))
+        for other in others:
+            assert all(not torch.allclose(a, b) for a, b in zip(tensors(one), tensors(other), strict=True))
+
+
+def test_an_update_that_is_not_finite_is_left_out_or_counts_as_none() -> None:
+    server, clients = parties(federation("dnc", "jacobian", EVERYONE))
+    k, model = int(server.training[0]), server.broadcast()
+    broken = [RepresentationAggregate(k, torch.full((3,), math.nan).double())]
+    assert clients[k].train(model, broken, 0.3, [torch.arange(1)]) == []
+    clients[k].protection = Protection(update=Gaussian(clip=1.0))
+    (upload,) = clients[k].train(model, broken, 0.3, [torch.arange(1)])
+    assert isinstance(upload, ModelUpload)
+    torch.testing.assert_close(upload.weights, model.weights)
+    with pytest.raises(DivergedError, match=r"lr must be small enough for finite updates, got 0\.3"):
+        server.average([ModelUpload(k, {name: W * math.nan for name, W in model.weights.items()})], 0.3)
+
+
+@pytest.mark.parametrize("protocol", ["jacobian", "gram"])
+def test_a_server_goes_on_from_its_saved_state(protocol: ProtocolName) -> None:
+    engine = federation("sc", protocol, SOME, server=Momentum())
+    server, clients = parties(engine)
+
+    def make_round(server: ServerParty) -> None:
+        t, model, updates = server.round, server.broadcast(), []
+        for j in engine.schedule.who_shares(t).tolist():
+            for upload in clients[j].share(model):
+                server.receive(upload)
+        for k in engine.schedule.who_trains(t).tolist():
+            updates += clients[k].train(model, server.aggregate(k), 0.3, engine.schedule.batches_by_client(t)[k])
+        server.average(updates, 0.3)
+
+    for _ in range(2):
+        make_round(server)
+    after, _ = parties(engine)
+    after.load(copy.deepcopy(server.state()))
+    for one in (server, after):
+        for _ in range(2):
+            make_round(one)
+    torch.testing.assert_close(after.weights, server.weights, rtol=0, atol=0)
 
 
 def total(wire: list[tuple[str, Message]], direction: str) -> dict[str, int]:

@@ -16,6 +16,9 @@ from gfl_lightning.checks import InputError
 from gfl_lightning.federated.exchange import neighbourhood, prediction
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local import dual, general
+from gfl_lightning.federated.local.client_models import ClientModels, client_models
+from gfl_lightning.federated.local.linear import LinearPath
+from gfl_lightning.federated.local.linear_span import LinearSpanPath
 from gfl_lightning.federated.local.options import LocalTraining, Path
 from gfl_lightning.federated.local.paths import Sizes, choose_path
 from gfl_lightning.federated.participation import Participation
@@ -26,7 +29,12 @@ from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
 from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.linear import Linear
 from gfl_lightning.models.encoders.mlp import MLP
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+from gfl_lightning.privacy.mechanisms.steps import StepNoise
+from gfl_lightning.privacy.noise_key import NoiseKey
+from gfl_lightning.privacy.protection import Protection
 
 ROUNDS = 3
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -190,6 +198,93 @@ def expected_partial() -> Weights:
     return oracle_trajectory(build("sc", 3, "dual", participation=Participation(0.5, 0.5)))
 
 
+LINEAR_VARIANTS: dict[str, dict[str, Any]] = {
+    **VARIANTS,
+    "momentum": {"optimizer": {"momentum": 0.7, "weight_decay": 0.1, "proximal": 0.3}},
+    "weight decay": {"optimizer": {"weight_decay": 0.2}},
+    "weight decay v1 partial": {"optimizer": {"weight_decay": 0.2}, **VARIANTS["v1 partial"]},
+}
+
+
+@pytest.mark.parametrize("variant", LINEAR_VARIANTS)
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
+def test_the_linear_path_agrees_with_the_oracle_and_the_general_path(task: str, steps: int, variant: str) -> None:
+    options = LINEAR_VARIANTS[variant]
+    found = build(task, steps, "auto", hidden=(), **options)
+    assert found.path == "linear"
+    weights = trajectory(found)
+    assert_close(weights, oracle_trajectory(found, options.get("weighting", "uniform")), 1e-10)
+    for kind in (LinearPath, LinearSpanPath):
+        parts = (found.prediction.table, "W1", found.local, found._near, options.get("estimator") != "v1")
+        found.local_path = kind.prepare(*parts)
+        assert_close(trajectory(found), weights, 1e-10)
+        models = client_models(found, found.start())
+        assert_close(found.round(found.start())[0].weights, averaged(models), 1e-10)
+    general = build(task, steps, "general", hidden=(), **options)
+    assert_close(weights, trajectory(general), 1e-10)
+    state, report = found.round(found.start())
+    same, other = general.round(general.start())
+    torch.testing.assert_close(found.logits(state), general.logits(same), rtol=1e-9, atol=1e-10)
+    assert report.metrics["val"].loss == pytest.approx(other.metrics["val"].loss)
+
+
+def averaged(models: ClientModels) -> Weights:
+    return {name: torch.tensordot(models.vote, W, 1) for name, W in models.weights.items()}
+
+
+def test_the_linear_path_goes_by_coefficients_where_samples_are_few() -> None:
+    assert isinstance(build("dnc", 3, "auto", hidden=()).local_path, LinearSpanPath)
+    assert not isinstance(build("sc", 3, "auto", hidden=()).local_path, LinearSpanPath)
+
+
+def test_the_linear_encoder_starts_at_zero_and_takes_the_linear_path() -> None:
+    federation = Federation(random_clients("sc"), Linear(), local=LocalTraining(0.3, 3, 2, weight_decay=0.1))
+    assert federation.path == "linear"
+    assert not federation.start().weights["W"].any()
+    assert_close(trajectory(federation), oracle_trajectory(federation), 1e-10)
+
+
+@pytest.mark.parametrize("aggregator", [APPNP(0.02, 40), SGC(3), Identity()])
+@pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
+def test_outputs_of_propagated_features_are_propagated_outputs(
+    task: str, aggregator: Aggregator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = random_clients(task)
+    kept = Federation(graph, MLP(()), aggregator)
+    weights = kept.start().weights
+    logits = kept.logits_of(weights)
+    monkeypatch.setattr(prediction, "PROPAGATED_ENTRIES", 0)
+    other = Federation(graph, MLP(()), aggregator)
+    assert other.prediction._propagated is None
+    torch.testing.assert_close(logits, other.logits_of(weights), rtol=1e-10, atol=1e-12)
+
+
+def test_the_linear_path_bounds_updates_and_takes_noisy_representations() -> None:
+    protection = Protection(hidden=Gaussian(0.3, 0.5), update=Gaussian(clip=0.01))
+    for task in ("dnc", "sc"):
+        options = {"hidden": (), "protection": protection, "noise_key": NoiseKey.of_seed(0)}
+        found = [trajectory(build(task, 4, path, **options)) for path in ("linear", "general")]
+        assert_close(found[0], found[1], 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"hidden": (5,)}, "the encoder is not a linear map without bias"),
+        ({"hidden": (), "bias": True}, "the encoder is not a linear map without bias"),
+        ({"hidden": (), "aggregator": LearnablePolynomial()}, "the aggregator is learnable"),
+        ({"hidden": (), "estimator": "exact"}, "the estimator is exact"),
+        ({"hidden": (), "protection": Protection(jacobian=Gaussian(1.0))}, "Jacobians or steps are protected"),
+        ({"hidden": (), "protection": Protection(steps=StepNoise(1.0))}, "Jacobians or steps are protected"),
+    ],
+)
+def test_the_linear_path_is_refused_where_it_cannot_carry_the_options(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(InputError, match=f"path must be another where {why}, got 'linear'"):
+        build("dnc", 3, "linear", **options)
+    assert build("dnc", 3, "auto", **options).path != "linear"
+
+
 @pytest.mark.parametrize("path", ["dual", "primal", "general"])
 def test_sparse_features_take_the_same_trajectory(path: Path) -> None:
     graph = random_clients("dnc", d=60)
@@ -261,7 +356,7 @@ def test_a_structured_path_is_refused_where_it_cannot_carry_the_options(options:
 
 
 def test_unknown_path_is_refused() -> None:
-    with pytest.raises(InputError, match="path must be one of auto, dual, primal, general, got 'gramm'"):
+    with pytest.raises(InputError, match="path must be one of auto, dual, primal, linear, general, got 'gramm'"):
         build("dnc", 3, "gramm")  # type: ignore[arg-type]
 
 

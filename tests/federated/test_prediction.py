@@ -19,6 +19,7 @@ from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
 from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.models.encoders.mlp import MLP
+from gfl_lightning.privacy.noise_key import NoiseKey
 
 
 @pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
@@ -37,9 +38,10 @@ def test_a_prediction_agrees_with_the_federation(task: str, aggregator: Any, hid
 
 def test_a_prediction_protects_as_the_federation_does() -> None:
     graph, encoder, noisy = random_clients("sc"), MLP((5,)), protection(hidden_std=0.5, hidden_clip=0.3)
-    federation = Federation(graph, encoder, seed=4, protection=noisy)
+    key = NoiseKey.fresh()
+    federation = Federation(graph, encoder, seed=4, protection=noisy, noise_key=key)
     weights = federation.start().weights
-    prediction = Prediction(graph, encoder, APPNP(), noisy, 4)
+    prediction = Prediction(graph, encoder, APPNP(), noisy, key)
     found = prediction.logits_of(weights, 7)
     torch.testing.assert_close(found, federation.logits_of(weights, 7))
     assert not torch.allclose(found, federation.logits_of(weights))

@@ -76,8 +76,8 @@ def test_parts_refuse_what_they_cannot_be() -> None:
         Momentum(beta=1)
     with pytest.raises(InputError, match=r"num_features must be at least 1, got 0"):
         SizedEncoder(MLP(), 0, 3)
-    with pytest.raises(InputError, match=r"num_classes must be at least 2, got 1"):
-        SizedEncoder(MLP(), 6, 1)
+    with pytest.raises(InputError, match=r"num_classes must be at least 1, got 0"):
+        SizedEncoder(MLP(), 6, 0)
     with pytest.raises(InputError, match=r"alpha must lie in \(0, 1\], got 0"):
         APPNP(alpha=0)
     with pytest.raises(InputError, match="M must be at least 1, got 0"):

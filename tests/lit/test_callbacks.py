@@ -72,7 +72,7 @@ def test_model_checkpoint_every_n_rounds_and_last(fit: Fit, tmp_path: Path) -> N
     every = ModelCheckpoint(tmp_path / "every", every_n_train_steps=4, save_top_k=-1, save_last=True)
     fit(max_steps=10, callbacks=[every], enable_checkpointing=True)
     names = sorted(file.name for file in (tmp_path / "every").iterdir())
-    assert names == ["epoch=0-step=4.ckpt", "epoch=0-step=8.ckpt", "last.ckpt"]
+    assert names == ["epoch=0-step=4.ckpt", "epoch=0-step=8.ckpt", "last.ckpt", "last.previous.ckpt"]
 
 
 def test_model_checkpoint_by_time(fit: Fit, tmp_path: Path) -> None:

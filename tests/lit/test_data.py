@@ -70,7 +70,12 @@ def test_a_checkpoint_keeps_the_class_and_state_of_the_data_set(tmp_path: Path) 
     trainer.fit(LocalMLPs(6, 3, 10), Remembering())
     trainer.save_checkpoint(tmp_path / "m.ckpt")
     kept = torch.load(tmp_path / "m.ckpt", weights_only=True)["ClientGraphData"]
-    assert kept == {"class": "Remembering", "word": "a", "clients": "b"}
+    assert {name: kept[name] for name in ("class", "word", "clients")} == {
+        "class": "Remembering",
+        "word": "a",
+        "clients": "b",
+    }
+    assert kept["options"]["init_args"] == {"word": "a", "clients": "b"}
 
 
 @pytest.mark.parametrize(

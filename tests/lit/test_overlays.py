@@ -82,7 +82,6 @@ def protection() -> dict[str, dict[str, float]]:
         ["--config=private.yaml", "--config=budget.yaml", "--config=restating.yaml"],
         ["--config=private.yaml", "--config=other.yaml", "--config=plain.yaml"],
         ["--config=plain.yaml", "--trainer.callbacks=callbacks.DPSGD", "--trainer.callbacks=LearningRateMonitor"],
-        ["--config=plain.yaml", "--trainer.callbacks+=callbacks.DPSGD", "--config=other.yaml"],
     ],
 )
 def test_what_drops_protection_is_refused_with_one_sentence(run: Run, arguments: list[str]) -> None:
@@ -90,6 +89,13 @@ def test_what_drops_protection_is_refused_with_one_sentence(run: Run, arguments:
     assert shown.startswith("error: trainer.callbacks must keep "), shown
     assert "append to the list with trainer.callbacks+" in shown
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize("later", [["--config=central.yaml"], ["--model=Central"]])
+def test_protection_that_the_model_states_is_not_lost_either(run: Run, later: list[str]) -> None:
+    Path("central.yaml").write_text("model: {class_path: Central}\n")
+    shown = run("--config=plain.yaml", "--config=in_the_model.yaml", *later)
+    assert shown.startswith("error: model.protection must keep model.protection.hidden: "), shown
 
 
 def test_the_sentence_says_what_is_lost_and_which_option_loses_it(run: Run) -> None:

@@ -12,11 +12,17 @@ from gfl_lightning.federated.protection.jacobian_noise_sources import entrywise
 from gfl_lightning.models.encoders.encoder import SizedEncoder
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+from gfl_lightning.privacy.noise_key import NoiseKey
+from gfl_lightning.privacy.noise_source import NoiseSource
 
 N, K, C, M, D = 6, 3, 2, 3, 7
 ENCODER = SizedEncoder(MLP((M,)), D, C)
 STD = 0.7
 DRAWS = 4_000
+
+
+def numbers(seed: int) -> NoiseSource:
+    return NoiseKey.of_seed(seed).source("test")
 
 
 def normal(*shape: int, seed: int) -> Tensor:
@@ -41,9 +47,7 @@ def source(hops: int = 1, n: int | None = 1) -> AggregatedNoise:
 
 def from_entries(hops: int, seed: int) -> JacobianNoise:
     """E_j for every client and every entry, mixed by R: the definition."""
-    return entrywise(
-        Gaussian(STD), rows(hops), ENCODER, lambda j: torch.Generator().manual_seed(seed * N + j), list(range(N))
-    )
+    return entrywise(Gaussian(STD), rows(hops), ENCODER, lambda j: numbers(seed * N + j), list(range(N)))
 
 
 def close(found: Tensor, expected: Tensor, slack: float = 1.0) -> None:
@@ -59,7 +63,7 @@ def covariance(samples: Tensor) -> Tensor:
 @pytest.mark.parametrize("hops", [1, 2])
 def test_all_of_the_noise_has_its_joint_covariance_over_clients_and_hops(hops: int) -> None:
     """Cov(G_kl, G_k'l') = σ² Σ_j R_klj R_k'l'j in every entry; different entries are independent."""
-    made, generator = source(hops, None), torch.Generator().manual_seed(0)
+    made, generator = source(hops, None), numbers(0)
     draws = [made.draw(generator) for _ in range(DRAWS)]
     R = rows(hops).flatten(0, 1)
     for entry in ((0, 0, 0), (1, 2, 3)):
@@ -101,13 +105,13 @@ def test_reads_and_what_enters_the_average_have_the_law_of_entrywise_noise(hops:
     """First and second moments of reads and average together, where the average reacts to the reads."""
     made, x = source(hops, n), samples(n)
     assert made.reads is not None
-    later = torch.Generator().manual_seed(1)
+    later = numbers(1)
     ours, theirs = [], []
     for number in range(DRAWS):
-        noise = made.draw(torch.Generator().manual_seed(number))
+        noise = made.draw(numbers(number))
         read = seen(noise, x)
         weight = reacting(read)
-        average = mixed(noise, weight) + made.unread(weight, None, torch.Generator().manual_seed(number), later)
+        average = mixed(noise, weight) + made.unread(weight, None, numbers(number), later)
         ours.append(torch.cat([read[:, :, 0, 0, 1].flatten(), average[1]]))
         entries = from_entries(hops, number + DRAWS)
         read = seen(entries, x)
@@ -120,19 +124,19 @@ def test_reads_and_what_enters_the_average_have_the_law_of_entrywise_noise(hops:
 
 def test_for_fixed_coefficients_the_average_is_white() -> None:
     """Σ b_k G_k with b known beforehand has the covariance Σ_o b_oᵀ Σ b_o times the identity, reads or no reads."""
-    made, weight, later = source(), normal(K, 1, C, seed=5), torch.Generator().manual_seed(1)
+    made, weight, later = source(), normal(K, 1, C, seed=5), numbers(1)
     R = rows(1)[:, 0]
     average = []
     for number in range(DRAWS):
-        noise = made.draw(torch.Generator().manual_seed(number))
-        unread = made.unread(weight, None, torch.Generator().manual_seed(number), later)
+        noise = made.draw(numbers(number))
+        unread = made.unread(weight, None, numbers(number), later)
         average.append((mixed(noise, weight) + unread)[1])
     variance = STD**2 * float((R.T @ weight[:, 0]).square().sum())
     close(covariance(torch.stack(average)), variance * torch.eye(D, dtype=torch.float64))
 
 
 def test_reads_are_inner_products_of_one_draw() -> None:
-    drawn, x = source(n=2).draw(torch.Generator().manual_seed(0)), samples(2)
+    drawn, x = source(n=2).draw(numbers(0)), samples(2)
     assert torch.allclose(read_by(drawn, x), seen(drawn, x)[:, 0])
     weight = normal(K, 1, C, seed=7)
     assert torch.allclose(mixed(drawn, weight), torch.einsum("klo,klomd->md", weight, whole(drawn)))
@@ -143,10 +147,7 @@ def test_reads_are_inner_products_of_one_draw() -> None:
 def test_places_choose_clients() -> None:
     made, some, weight = source(), torch.tensor([2, 0]), normal(2, 1, C, seed=7)
     spread = torch.zeros(K, 1, C, dtype=torch.float64).index_copy_(0, some, weight)
-    found, expected = (
-        made.unread(w, places, torch.Generator().manual_seed(0), torch.Generator().manual_seed(1))
-        for w, places in ((weight, some), (spread, None))
-    )
+    found, expected = (made.unread(w, places, numbers(0), numbers(1)) for w, places in ((weight, some), (spread, None)))
     assert torch.allclose(found, expected)
 
 
@@ -155,9 +156,9 @@ def test_clients_with_the_same_samples_and_neighbours_are_no_trouble() -> None:
     R, x = rows(1), samples()
     R[1], x[1] = R[2], x[2]
     made = AggregatedNoise.of(STD, R, ENCODER, x)
-    noise = made.draw(torch.Generator().manual_seed(0))
+    noise = made.draw(numbers(0))
     assert torch.allclose(read_by(noise, x)[1], read_by(noise, x)[2], atol=1e-6)
-    later = (torch.Generator().manual_seed(0), torch.Generator().manual_seed(1))
+    later = (numbers(0), numbers(1))
     assert float(made.unread(normal(K, 1, C, seed=5), None, *later).abs().max()) < 100
 
 

@@ -21,6 +21,8 @@ from gfl_lightning.privacy.releases import Facts, releases
 from gfl_lightning.privacy.report import privacy_report
 
 N = 4
+LATTICE = 1e-4
+"""What rounding may add to a sensitivity, as a share of what is measured."""
 ONES = torch.ones(N, dtype=torch.int64)
 BOTH = (ONES, ONES)
 FACTS = Facts(
@@ -52,31 +54,33 @@ def test_a_clients_releases_compose_as_one_gaussian() -> None:
     """5 rounds of ĥ, ∇ĥ and W, and one more ĥ to evaluate; any other data set is at twice the bound."""
     hidden, jacobian, update = (2 * 1.0 / 4.0) ** 2, (2 * 2.0 / 5.0) ** 2, (2 * 0.5 / 3.0) ** 2
     server, fellow = spent(WHOLE, Guarantee())
-    assert server == pytest.approx(gaussian_epsilon(math.sqrt(6 * hidden + 5 * jacobian + 5 * update), 1e-5))
+    assert server == pytest.approx(
+        gaussian_epsilon(math.sqrt(6 * hidden + 5 * jacobian + 5 * update), 1e-5), rel=LATTICE
+    )
     mixed = 0.25 * (6 * hidden + 5 * jacobian) + 0.5 * 5 * update
-    assert fellow == pytest.approx(gaussian_epsilon(math.sqrt(mixed), 1e-5))
+    assert fellow == pytest.approx(gaussian_epsilon(math.sqrt(mixed), 1e-5), rel=LATTICE)
 
 
 def test_against_nothing_the_sensitivity_is_half_of_that_against_anything() -> None:
     twice = protection(**BOUNDS, hidden_std=8.0, jacobian_std=10.0, update_std=6.0)
-    assert spent(WHOLE, Guarantee(neighbours="zero_out")) == pytest.approx(spent(twice, Guarantee()))
+    assert spent(WHOLE, Guarantee(neighbours="zero_out")) == pytest.approx(spent(twice, Guarantee()), rel=LATTICE)
 
 
 def test_a_sample_hides_among_the_others_of_its_mean_but_not_in_the_update() -> None:
     """The client with one sample counts: its mean is that sample. The update may change to any other all the same."""
     made = releases(replace(WHOLE, unit="sample"), Guarantee(neighbours="zero_out"), FACTS)
     hidden, jacobian, update = (made.costs[kind].mu_squared for kind in ("hidden", "jacobian", "update"))
-    assert hidden.tolist() == pytest.approx([(1.0 / n / 4.0) ** 2 for n in (1, 2, 5, 10)])
-    assert jacobian.tolist() == pytest.approx([(2.0 / n / 5.0) ** 2 for n in (1, 2, 5, 10)])
-    assert update.tolist() == pytest.approx([(2 * 0.5 / 3.0) ** 2] * 4)
+    assert hidden.tolist() == pytest.approx([(1.0 / n / 4.0) ** 2 for n in (1, 2, 5, 10)], rel=LATTICE)
+    assert jacobian.tolist() == pytest.approx([(2.0 / n / 5.0) ** 2 for n in (1, 2, 5, 10)], rel=LATTICE)
+    assert update.tolist() == pytest.approx([(2 * 0.5 / 3.0) ** 2] * 4, rel=LATTICE)
 
 
 def test_local_steps_are_accounted_by_their_rate_only_against_nothing() -> None:
     sampled = spent(SGD, Guarantee(neighbours="zero_out"), V1)
     expected = Spending(6 * (1.0 / 0.5) ** 2, (SampledSteps(1.5, 0.2, 50),))
-    assert sampled[0] == pytest.approx(epsilon_of(expected, 1e-5))
+    assert sampled[0] == pytest.approx(epsilon_of(expected, 1e-5), rel=LATTICE)
     whole = spent(SGD, Guarantee(neighbours="replace"), V1)
-    assert whole[0] == pytest.approx(gaussian_epsilon(math.sqrt(6 * 4**2 + 50 * (2 / 1.5) ** 2), 1e-5))
+    assert whole[0] == pytest.approx(gaussian_epsilon(math.sqrt(6 * 4**2 + 50 * (2 / 1.5) ** 2), 1e-5), rel=LATTICE)
 
 
 def test_only_who_takes_part_pays() -> None:
@@ -121,7 +125,7 @@ def test_one_unprotected_release_is_no_guarantee_and_is_named(
     assert made.gaps == gaps
     ledger = Ledger.empty(N).after(made, BOTH)
     assert ledger.epsilon(made, Guarantee()) == (math.inf, math.inf)
-    sentence = privacy_report(ledger, made, noisy, Guarantee()).sentence()
+    sentence = privacy_report(ledger, 1, made, noisy, Guarantee()).sentence()
     assert sentence == f"no guarantee: ε = ∞, unprotected: {', '.join(gaps)}"
 
 
@@ -157,7 +161,7 @@ def test_calibration_spends_the_budget_and_no_more(
     guarantee = Guarantee(max_epsilon=epsilon, calibrate=True, neighbours=neighbours)
     noisy = calibrated(bounds, guarantee, facts, (5 * ONES, 5 * ONES), 5)
     server, _ = spent(noisy, guarantee, facts)
-    assert (0.999999 if noisy.steps.is_inert else 0.99) * epsilon < server <= epsilon
+    assert (0.9999 if noisy.steps.is_inert else 0.99) * epsilon < server <= epsilon
     assert noisy.steps.is_inert or not noisy.update.is_noisy
 
 
@@ -180,13 +184,14 @@ def test_calibration_needs_a_bound_on_everything() -> None:
 
 def test_the_report_says_what_it_is_about() -> None:
     made = releases(WHOLE, Guarantee(), FACTS)
-    report = privacy_report(Ledger.empty(N).after(made, BOTH), made, WHOLE, Guarantee())
+    report = privacy_report(Ledger.empty(N).after(made, BOTH), 1, made, WHOLE, Guarantee())
     assert report.sentence().startswith(
         f"ε = {report.epsilon:.4g} against the server, {report.epsilon_fellow:.4g} against"
     )
     assert report.scope() == (
         "unit: one client's whole data set, replaced by any other; "
-        "composed: W_k + ĥ_j + ∇ĥ_j in 1 rounds, by every client that takes part"
+        "composed: W_k + ĥ_j + ∇ĥ_j in 1 rounds, by every client that takes part; "
+        "not covered: metrics on the clients' data, which are the experimenter's own"
     )
     assert report.accountant == "exact"
     assert report.protection == {

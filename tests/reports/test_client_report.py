@@ -15,9 +15,10 @@ from torch import Tensor
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.names import Names
-from gfl_lightning.reports.client_report import client_scores, scores, write_report
+from gfl_lightning.reports.client_report import client_scores, write_report
 from gfl_lightning.reports.figures import confusion_matrix
 from gfl_lightning.reports.predictions import prediction_table, write_table
+from gfl_lightning.reports.scores import class_scores
 
 
 def f1(predicted: Tensor, label: Tensor) -> float:
@@ -57,23 +58,26 @@ def test_scores_are_what_they_are_called(c: int) -> None:
     label = torch.randint(c, (80,), generator=draw)
     logits = torch.randn(80, c, generator=draw, dtype=torch.float64)
     probability = torch.softmax(logits + 1.5 * torch.nn.functional.one_hot(label, c), -1)
-    predicted, found = probability.argmax(1), scores(probability, label)
+    predicted, found = probability.argmax(1), class_scores(probability, label)
     recall = [float(predicted[label == code].eq(code).double().mean()) for code in label.unique()]
     assert found["accuracy"] == pytest.approx(float(predicted.eq(label).double().mean()))
     assert found["balanced_accuracy"] == pytest.approx(np.mean(recall))
     assert found["f1"] == pytest.approx(f1(predicted, label))
     assert found["auroc"] == pytest.approx(auroc(probability, label))
+    assert found["log_loss"] == pytest.approx(float(torch.nn.functional.nll_loss(probability.log(), label)))
     assert found["calibration_error"] == pytest.approx(calibration_error(probability, label), abs=1e-6)
 
 
 def test_classes_that_do_not_occur_are_left_out() -> None:
     probability = torch.tensor([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1]])
-    found = scores(probability, torch.tensor([0, 1, 1]))
+    found = class_scores(probability, torch.tensor([0, 1, 1]))
     assert found["balanced_accuracy"] == pytest.approx(0.75)
     assert found["f1"] == pytest.approx(2 / 3)
     assert found["auroc"] == pytest.approx(1)
-    assert math.isnan(scores(probability[:1], torch.tensor([0]))["auroc"])
-    assert all(math.isnan(value) for value in scores(probability[:0], torch.tensor([], dtype=torch.int64)).values())
+    assert math.isnan(class_scores(probability[:1], torch.tensor([0]))["auroc"])
+    assert all(
+        math.isnan(value) for value in class_scores(probability[:0], torch.tensor([], dtype=torch.int64)).values()
+    )
 
 
 def test_each_client_is_scored_on_its_own_samples(tmp_path: Path) -> None:
@@ -88,7 +92,7 @@ def test_each_client_is_scored_on_its_own_samples(tmp_path: Path) -> None:
         assert row["samples"] == int(own.sum())
         assert row["accuracy"] == pytest.approx(float(probability[own].argmax(1).eq(graph.y[own]).double().mean()))
     whole = write_report(tmp_path, graph, names, probability)
-    assert whole == scores(probability[test], graph.y[test])
+    assert whole == class_scores(probability[test], graph.y[test])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clients.csv", "confusion_matrix.png"]
     assert pd.read_csv(tmp_path / "clients.csv")["client"].tolist() == found.index.tolist()
 
@@ -101,7 +105,7 @@ def test_predictions_are_in_the_users_own_names(tmp_path: Path) -> None:
     assert table["predicted"].tolist() == [(-1, 0, 7)[i % 3] for i in range(graph.num_samples)]
     assert table["predicted"].dtype == np.int64
     assert table["client"].tolist() == [f"c{k}" for k in graph.client.tolist()]
-    assert table.columns.tolist() == ["client", "sample", "predicted", "p_-1", "p_0", "p_7"]
+    assert table.columns.tolist() == ["client", "sample", "predicted", "true", "split", "p_-1", "p_0", "p_7"]
     write_table(table, tmp_path / "p.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "p.parquet"), table, check_dtype=False)
     with pytest.raises(InputError, match=r"output must end in \.csv or \.parquet, got "):

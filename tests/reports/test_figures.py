@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.engine.evaluation import share_correct
+from gfl_lightning.engine.evaluation import client_score
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.reports.figures import client_graph, layout, loss_curves
 from gfl_lightning.reports.style import BLUE, FAINT, VERMILLION
@@ -45,7 +45,7 @@ def test_loss_curves_show_what_they_are_given() -> None:
     assert legend(figure) == ["train", "validation", "best round (2)"]
     assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3], [1, 2, 3], [2, 2]]
     assert list(axes.lines[0].get_ydata()) == [3, 2, 1]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "loss (cross-entropy)")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "loss")
     assert image(figure).size == (960, 600)
 
 
@@ -125,10 +125,10 @@ def test_layout_keeps_communities_together() -> None:
 
 
 @pytest.mark.parametrize("task", ["dnc", "sc"])
-def test_share_correct_counts_test_samples_by_client(task: str) -> None:
+def test_client_score_counts_right_test_samples_by_client(task: str) -> None:
     graph = random_clients(task)
     logits = torch.randn(graph.num_samples, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = share_correct(graph, logits)
+    found = client_score(graph, logits)
     for k in range(graph.num_clients):
         rows = [s for s in range(graph.num_samples) if graph.client[s] == k and graph.split[s] == int(Split.TEST)]
         right = [float(logits[s].argmax() == graph.y[s]) for s in rows]

@@ -12,7 +12,7 @@ import pytest
 from graph_builders import random_clients
 
 from gfl_lightning.engine.best import Best
-from gfl_lightning.engine.evaluation import Metrics
+from gfl_lightning.engine.evaluation import ClassMetrics
 from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.parts import describe
@@ -27,7 +27,7 @@ FIT = Fit(
     model="GFL",
     parts={"data": DNC(60), "aggregator": describe(SGC(3)), "protection": {"class_path": "x.Hidden"}},
     best=Best(3, 0.5),
-    test=Metrics(0.6, 0.75, 0.61, 0.5),
+    test=ClassMetrics(0.6, 0.61, 0.75, 0.5),
     rounds=7,
     updates_per_round=10,
     seconds=1.23456,
@@ -78,7 +78,7 @@ def test_the_screen_shows_every_part_by_its_class() -> None:
     assert lines["data"].startswith("DNC(num_clients=60, num_features=100, degree=8, ")
     assert lines["aggregator"] == "SGC(k=3)"
     assert lines["rounds"] == "7 (70 updates, 1.2 s)"
-    assert lines["test accuracy"] == "75.00 % of samples, 50.00 % of clients (loss 0.6000)"
+    assert lines["test accuracy"] == ("75.00 % of samples; a client's own accuracy is 50.00 % on average (loss 0.6000)")
     assert (lines["sent up"], lines["sent down"]) == (
         "1.2 kB, the printed protocol 2.5 MB",
         "999 B, as the printed protocol",

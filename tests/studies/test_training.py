@@ -119,7 +119,7 @@ def test_noise_is_calibrated_to_all_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(
         PrivacyAccount,
         "plan",
-        lambda self, facts, who, rounds: planned.append(rounds) or plan(self, facts, who, rounds),
+        lambda self, facts, who, rounds, every: planned.append(rounds) or plan(self, facts, who, rounds, every),
     )
     protection = {upload: {"class_path": GAUSSIAN, "init_args": {"clip": 1.0}} for upload in ("hidden", "update")}
     private = small("dnc_synthetic_v1", 7, protection=protection)

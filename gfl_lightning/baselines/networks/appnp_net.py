@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import APPNP as APPNPLayer  # noqa: N811  # PyG's layer, beside our options
 
-from gfl_lightning.baselines.networks.architecture import Architecture
+from gfl_lightning.baselines.networks.architecture import WIDEST, Architecture
 from gfl_lightning.baselines.networks.edges import normalized
 from gfl_lightning.baselines.networks.graph_net import Edges, GraphNet
 from gfl_lightning.checks import require_count
@@ -41,7 +41,7 @@ class APPNPNet(Architecture):
     M: int = 10
 
     def __post_init__(self) -> None:
-        require_count("hidden", self.hidden)
+        require_count("hidden", self.hidden, most=WIDEST)
         APPNP(self.alpha, self.M)  # refuses what is no APPNP
 
     def build(self, num_features: int, num_classes: int, generator: torch.Generator) -> APPNPModule:

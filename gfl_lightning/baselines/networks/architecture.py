@@ -9,6 +9,9 @@ import torch
 from gfl_lightning.baselines.networks.graph_net import GraphNet
 from gfl_lightning.checks import require_count
 
+WIDEST = 100_000
+"""Width of a hidden layer that is surely a mistake beyond."""
+
 
 class Architecture(ABC):
     """What a centralised network is, before there are data. A subclass is a frozen dataclass of its options.
@@ -26,4 +29,4 @@ class Architecture(ABC):
 def require_sizes(num_features: int, num_classes: int) -> None:
     """Refuse sizes that no data have."""
     require_count("num_features", num_features)
-    require_count("num_classes", num_classes, least=2)
+    require_count("num_classes", num_classes, least=1)

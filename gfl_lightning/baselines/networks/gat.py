@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops
 
-from gfl_lightning.baselines.networks.architecture import Architecture, require_sizes
+from gfl_lightning.baselines.networks.architecture import WIDEST, Architecture, require_sizes
 from gfl_lightning.baselines.networks.edges import unweighted
 from gfl_lightning.baselines.networks.graph_net import Edges
 from gfl_lightning.baselines.networks.two_layers import TwoLayers, drawing_from
@@ -37,7 +37,7 @@ class GAT(Architecture):
     hidden: int = 64
 
     def __post_init__(self) -> None:
-        require_count("hidden", self.hidden)
+        require_count("hidden", self.hidden, most=WIDEST)
         whole = self.hidden % self.HEADS == 0
         require(whole, "hidden", f"be a multiple of {self.HEADS}, the number of heads", self.hidden)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch_geometric.nn import SAGEConv
 
-from gfl_lightning.baselines.networks.architecture import Architecture, require_sizes
+from gfl_lightning.baselines.networks.architecture import WIDEST, Architecture, require_sizes
 from gfl_lightning.baselines.networks.edges import unweighted
 from gfl_lightning.baselines.networks.graph_net import Edges
 from gfl_lightning.baselines.networks.two_layers import TwoLayers, drawing_from
@@ -30,7 +30,7 @@ class GraphSAGE(Architecture):
     hidden: int = 64
 
     def __post_init__(self) -> None:
-        require_count("hidden", self.hidden)
+        require_count("hidden", self.hidden, most=WIDEST)
 
     def build(self, num_features: int, num_classes: int, generator: torch.Generator) -> GraphSAGEModule:
         """The network."""

@@ -6,7 +6,7 @@ Where the encoder is structured, its Jacobian is known by the activation a and t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor
@@ -44,6 +44,7 @@ class Exchange:
         uploaded_h: ĥ_j as last uploaded ``[N, c]``; 0 where there was no upload.
         uploaded_a: mean activation in the last uploaded ∇ĥ_j ``[N, m]``, for a structured encoder.
         groups: the uploads by the W̄ they were computed at; one group where everyone shared.
+        marks: what noise on the uploads is bound to, by the round they were made in.
     """
 
     z: Tensor | None
@@ -51,6 +52,7 @@ class Exchange:
     uploaded_h: Tensor
     uploaded_a: Tensor | None
     groups: list[UploadGroup]
+    marks: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def everyone_shared(self) -> bool:
@@ -75,11 +77,13 @@ def exchange(
     if uploaded_in is None:
         shared_a = None if a is None else table.shared_rows(a)
         made = _uploads(guard, weights, None, shared_a, table.shared_rows(h))
-        return Exchange(z, h, guard.noisy(made.h, round_number, None), made.a, [made.group])
+        mark = guard.mark(weights)
+        noisy = guard.noisy(made.h, round_number, mark, None)
+        return Exchange(z, h, noisy, made.a, [made.group], {round_number: mark})
 
     uploaded_h = h.new_zeros(table.graph.num_clients, h.shape[1])
     uploaded_a = None if z is None else z.new_zeros(table.graph.num_clients, z.shape[1])
-    groups = []
+    groups, marks = [], {round_number: guard.mark(weights)}
     for number in uploaded_in[uploaded_in >= 0].unique().tolist():
         positions = (uploaded_in[table.owner] == number).nonzero().flatten()
         rows = table.shared[positions]
@@ -91,9 +95,11 @@ def exchange(
         made = _uploads(guard, then, positions, then_a, then_h)
         if made.a is not None and uploaded_a is not None:
             uploaded_a += made.a
-        uploaded_h += guard.noisy(made.h, number, uploaded_in == number)
+        if number not in marks:
+            marks[number] = guard.mark(then)
+        uploaded_h += guard.noisy(made.h, number, marks[number], uploaded_in == number)
         groups.append(made.group)
-    return Exchange(z, h, uploaded_h, uploaded_a, groups)
+    return Exchange(z, h, uploaded_h, uploaded_a, groups, marks)
 
 
 class _Uploads(NamedTuple):
@@ -116,6 +122,9 @@ def _uploads(guard: UploadGuard, weights: Weights, positions: Tensor | None, a: 
 
 def _encode(encoder: SizedEncoder, weights: Weights, features: Features) -> tuple[Tensor | None, Tensor | None, Tensor]:
     """z and a of a structured encoder (``None`` for others) and h; the bits do not depend on how W1 lies in memory."""
+    linear = encoder.encoder.linear_weight
+    if linear is not None:
+        return None, None, features.times(weights[linear])
     if encoder.structure is None:
         return None, None, encoder(weights, features.x)
     return encoder.structure.encode(weights, features.times)

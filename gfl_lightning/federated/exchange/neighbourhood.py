@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,14 +19,16 @@ class Neighbourhood:
     Args:
         A: the propagation Ã.
         clients: the training clients ``[K]``.
-        own: their Ã_kk ``[K]``.
+        own: what they weigh their own representation with ``[K]``: Ã_kk, unless they have a gate.
         rows: their Ã_kj with Ã_kk set to 0 ``[K, N]``, where these are few enough to keep.
+        gate: g_k of each ``[K]``; ``None`` where all are 1.
     """
 
     A: Propagation
     clients: Tensor
     own: Tensor
     rows: Tensor | None
+    gate: Tensor | None = None
 
     @classmethod
     def of(cls, A: Propagation, clients: Tensor) -> Neighbourhood:
@@ -37,23 +39,40 @@ class Neighbourhood:
     def take(self, chosen: Tensor) -> Neighbourhood:
         """The neighbourhood of some of the training clients, given by their places."""
         rows = None if self.rows is None else self.rows[chosen]
-        return Neighbourhood(self.A, self.clients[chosen], self.own[chosen], rows)
+        gate = None if self.gate is None else self.gate[chosen]
+        return Neighbourhood(self.A, self.clients[chosen], self.own[chosen], rows, gate)
+
+    def gated(self, gate: Tensor) -> Neighbourhood:
+        """g_k Ã_k + (1 − g_k) e_k for each client k, which has a gate g_k between its neighbours and itself."""
+        rows = None if self.rows is None else self.rows * gate[:, None]
+        return replace(self, own=gate * self.own + 1 - gate, rows=rows, gate=gate)
+
+    def others(self, places: Tensor) -> Tensor:
+        """Ã_kj with Ã_kk set to 0 for the clients at some places, gated, ``[places, N]``."""
+        rows = rows_of_others(self.A, self.clients[places])
+        return rows if self.gate is None else rows * self.gate[places, None]
 
     def gather(self, H: Tensor) -> Tensor:
         """Σ_{j≠k} Ã_kj H_j for the training clients, ``[N, m] → [K, m]``."""
         if self.rows is not None:
             return self.rows @ H
-        return self.A.apply(H)[self.clients] - self.own[:, None] * H[self.clients]
+        mixed = self.A.apply(H)[self.clients]
+        return (mixed if self.gate is None else mixed * self.gate[:, None]) - self._from_others * H[self.clients]
 
     def scatter(self, R: Tensor) -> Tensor:
         """Σ_{k≠j} Ã_kj R_k, what the training clients' R asks of each client j, ``[K, m] → [N, m]``."""
         if self.rows is not None:
             return self.rows.T @ R
         placed = R.new_zeros(self.A.num_clients, R.shape[1])
-        placed[self.clients] = R
+        placed[self.clients] = R if self.gate is None else R * self.gate[:, None]
         spread = self.A.apply(placed)
-        spread[self.clients] -= self.own[:, None] * R
+        spread[self.clients] -= self._from_others * R
         return spread
+
+    @property
+    def _from_others(self) -> Tensor:
+        """g_k Ã_kk ``[K, 1]``: what Ã would give a client of itself, which is not to count among the others."""
+        return (self.own if self.gate is None else self.own - 1 + self.gate)[:, None]
 
 
 def rows_of_others(A: Propagation, clients: Tensor) -> Tensor:

@@ -90,10 +90,13 @@ class DualPath(LocalPath):
         _, W2 = self.structure.split(problem.weights)
         chosen = slice(None) if problem.chosen is None else problem.chosen
         n, own = training.sample.shape[1], near.own[:, None, None]
-        C = near.gather(exchange.uploaded_h)[:, None, :]
+        C = problem.offset.onto(near.gather(exchange.uploaded_h)[:, None, :])
         v = exchange.z[training.sample] * own
         W2k = W2.expand(len(training), -1, -1).clone()
         gram = self.gram[chosen]
+        if near.gate is not None:
+            regained = self._regained(near)
+            gram = gram * regained**2
         last = problem.steps - 1
         A: Tensor | float = 0.0
         pull = []
@@ -102,6 +105,7 @@ class DualPath(LocalPath):
             A = near.gather(exchange.uploaded_a)[:, None, :]
             if last > 0:
                 cross = self.cross[chosen]
+                cross = cross if near.gate is None else cross * regained * near.gate[:, None, None]
                 pull = [(self._second(group), _times_pattern(cross, group)) for group in exchange.groups]
         noise = self._noise_that_is_read(problem)
 
@@ -109,7 +113,7 @@ class DualPath(LocalPath):
         for step in range(problem.steps):
             own_a = torch.relu(v)
             logits = torch.baddbmm(C, own_a, W2k.mT)
-            r = residual(logits, training.target, problem.batches.step_weight(step, n))
+            r = residual(training.loss, logits, training.target, problem.batches.step_weight(step, n))
             mean_r = r if n == 1 else r.sum(1, keepdim=True)
             delta = torch.ops.aten.threshold_backward(r @ W2k, v, 0)
             W2k.baddbmm_(r.mT, own_a + A, alpha=-lr)
@@ -125,6 +129,10 @@ class DualPath(LocalPath):
             for then_W2, Tx in pull:
                 v.addcmul_(mean_r @ then_W2, Tx, value=-lr)
         return W2k, sum_delta * own, sum_r[:, 0]
+
+    def _regained(self, near: Neighbourhood) -> Tensor:
+        """What a gate leaves of the factors Ã_kk in the inner products, by which these are to be multiplied ``[K]``."""
+        return (near.own / near.A.diagonal(near.clients))[:, None, None]
 
     def _second(self, group: UploadGroup) -> Tensor:
         """W̄2 of the uploads of a group."""
@@ -145,7 +153,7 @@ class DualPath(LocalPath):
         for part in torch.arange(len(training), device=delta.device).split(max(1, CHUNK_ENTRIES // (S * m))):
             D = delta.new_zeros(S, len(part), m)
             if self.cross is not None:
-                rows = rows_of_others(near.A, training.clients[part])
+                rows = near.others(part)
                 for group in problem.exchange.groups:
                     assert group.pattern is not None
                     owner, share, shared = table.shared_columns(group.positions)

@@ -1,9 +1,4 @@
-"""The general path: any encoder, aggregator, estimator and local optimizer, on torch.func, in bounded memory.
-
-With a learnable aggregator Z = Σ_l γ_l P^l H the server sends the aggregates of each hop, and a client's gradient is
-    ∂/∂encoder = (Σ_l γ_l P^l_kk) Jᵀ r + Σ_l γ_l ∇C_k^{l}ᵀ r̄        ∂/∂γ_l = Σ_s r_s · (P^l_kk h_s + C_k^l).
-A fixed aggregator is the case of one hop, Ã itself, with γ = 1 that is not trained.
-"""
+"""The general path: any encoder, aggregator, estimator and local optimizer, on torch.func, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,11 +8,12 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.func import grad, jacrev, vjp, vmap
+from torch.func import jacrev, vjp, vmap
 
 from gfl_lightning.federated.exchange.exchange import Exchange
 from gfl_lightning.federated.exchange.neighbourhood import rows_by_hop
 from gfl_lightning.federated.exchange.sample_table import SampleTable
+from gfl_lightning.federated.local.gradient import PULL, bounded_gradient, client_gradient
 from gfl_lightning.federated.local.options import Estimator, LocalTraining
 from gfl_lightning.federated.local.problem import (
     LocalPath,
@@ -27,13 +23,11 @@ from gfl_lightning.federated.local.problem import (
     update_norms,
     weighted_sum,
 )
-from gfl_lightning.federated.protection.step_guard import PlainSteps
 from gfl_lightning.graphs.propagation import Propagation
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.models.model import GAMMA
 
 CHUNK_BYTES = 2**28
-PULL = "pull"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +96,9 @@ class GeneralPath(LocalPath):
         """
         chosen = part if problem.chosen is None else problem.chosen[part]
         others, own = self.others[chosen], self.own[chosen]
+        if problem.neighbourhood.gate is not None:
+            gate = problem.neighbourhood.gate[part, None]
+            others, own = others * gate[..., None], gate * own + 1 - gate
         training, batches = problem.training.take(part), problem.batches.take(part)
         guard = problem.step_guard.take(part)
         C = others @ problem.exchange.uploaded_h
@@ -114,20 +111,23 @@ class GeneralPath(LocalPath):
         Wk = {name: weight.repeat(len(part), *[1] * weight.ndim) for name, weight in start.items()}
         velocity = {name: torch.zeros_like(weight) for name, weight in Wk.items()}
 
+        offset = problem.offset.take(part)
         x, target, weight = x_all, training.target, batches.weight[0]
+        beside = offset.onto(C.new_zeros(len(part), 1, C.shape[-1]))
         for step in range(problem.steps):
             if batches.place is not None:
                 place, weight = batches.place[step], batches.weight[step]
                 x, target = x_all[k, place], training.target[k, place]
+                beside = offset.onto(C.new_zeros(len(part), 1, C.shape[-1]), place)
             if self.estimator == "exact":
-                gradient = vmap(grad(self._exact_loss))(Wk, x, target, weight, own, others)
+                gradient = vmap(self._exact_gradient)(Wk, x, target, weight, own, others)
             elif guard.is_inert:
-                gradient = vmap(self._gradient)(Wk, x, target, weight, own, C, grad_C)
+                alone = vmap(partial(client_gradient, self.encoder, training.loss))
+                gradient = alone(Wk, x, target, weight, own, C, grad_C, beside)
             else:
-                bounded = vmap(partial(self._bounded_gradient, guard))
+                bounded = vmap(partial(bounded_gradient, guard, self.encoder, training.loss))
                 gradient = bounded(Wk, x, target, weight, training.weight, own, C, grad_C)
-            for name, noise_of_step in guard.noise(step, problem.weights).items():
-                gradient[name] = gradient[name] + noise_of_step
+            gradient |= guard.noisy(step, {name: gradient[name] for name in problem.weights})
             for name, W in Wk.items():
                 g = gradient[name] + self.local.weight_decay * W
                 g += self.local.proximal * (W - start[name])
@@ -136,48 +136,20 @@ class GeneralPath(LocalPath):
         pull = Wk.pop(PULL)
         return Wk, pull
 
-    def _bounded_gradient(
-        self,
-        guard: PlainSteps,
-        W: Weights,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor,
-        loss_weight: Tensor,
-        own: Tensor,
-        C: Tensor,
-        grad_C: Weights,
+    def _exact_gradient(
+        self, W: Weights, x: Tensor, target: Tensor, weight: Tensor, own: Tensor, others: Tensor
     ) -> Weights:
-        """One client's Σ_s weight_s min(1, C/‖g_s‖) g_s, every g_s formed."""
-        alone = vmap(self._gradient, in_dims=(None, 0, 0, 0, None, None, None))
-        each = alone(W, x[:, None], target[:, None], loss_weight[:, None], own, C, grad_C)
-        squared = [g.flatten(1).square().sum(1) for name, g in each.items() if name != PULL]
-        (counted,) = guard.bounded(weight, torch.stack(squared).sum(0).sqrt, torch.ones_like(weight)[:, None])
-        return {name: weighted_sum(counted[:, 0], g) for name, g in each.items()}
+        """One client's gradient with everyone's representation recomputed at its own W_k."""
 
-    def _gradient(
-        self, W: Weights, x: Tensor, target: Tensor, weight: Tensor, own: Tensor, C: Tensor, grad_C: Weights
-    ) -> Weights:
-        """One client's g = Σ_s (Ã_kk J_s + ∇C_k)ᵀ r_s with C_k and ∇C_k held fixed; no ∇C_k in V1."""
-        gamma = W.get(GAMMA, torch.ones_like(own))
-        h, pull = vjp(lambda w: self.encoder(w, x), self.encoder.own(W))  # type: ignore[misc]  # three only with has_aux
-        hop = own[:, None, None] * h + C[:, None, :]
-        logits = torch.tensordot(gamma, hop, 1)
-        r = weight[:, None] * (torch.softmax(logits, -1) - target)
-        (gradient,) = pull((gamma @ own) * r)
-        asked = gamma[:, None] * r.sum(0)
-        if grad_C:
-            gradient = {n: g + torch.tensordot(asked, grad_C[n], 2) for n, g in gradient.items()}
-        learned = {GAMMA: (hop * r).sum((1, 2))} if GAMMA in W else {}
-        return {**gradient, **learned, PULL: asked}
+        def outputs(W: Weights) -> Tensor:
+            gamma = W.get(GAMMA, torch.ones_like(own))
+            shared_h = self.encoder(W, self.table.shared_rows(self.table.graph.x))
+            C = (others[:, self.table.owner] * self.table.share) @ shared_h
+            return torch.tensordot(gamma, own[:, None, None] * self.encoder(W, x) + C[:, None, :], 1)
 
-    def _exact_loss(self, W: Weights, x: Tensor, target: Tensor, weight: Tensor, own: Tensor, others: Tensor) -> Tensor:
-        """One client's loss with everyone's representation recomputed at its own W_k."""
-        gamma = W.get(GAMMA, torch.ones_like(own))
-        shared_h = self.encoder(W, self.table.shared_rows(self.table.graph.x))
-        C = (others[:, self.table.owner] * self.table.share) @ shared_h
-        logits = torch.tensordot(gamma, own[:, None, None] * self.encoder(W, x) + C[:, None, :], 1)
-        return -(weight[:, None] * target * torch.log_softmax(logits, -1)).sum()
+        logits, pull = vjp(outputs, W)  # type: ignore[misc]  # three only with has_aux
+        (gradient,) = pull(weight[:, None] * self.table.graph.loss.residual(logits, target))
+        return gradient
 
     def _grad_C(self, exchange: Exchange, others: Tensor) -> Weights:
         """∇C_k^l = Σ_{j≠k} (P^l)_kj ∇ĥ_j by weight, ``[k, L, c, …]``, a chunk of shared samples at a time."""

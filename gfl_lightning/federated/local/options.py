@@ -9,8 +9,11 @@ from gfl_lightning.checks import require, require_count, require_rate
 
 Estimator = Literal["compensated", "v1", "exact"]
 ESTIMATORS = ("compensated", "v1", "exact")
-Path = Literal["auto", "dual", "primal", "general"]
-PATHS = ("auto", "dual", "primal", "general")
+Path = Literal["auto", "dual", "primal", "linear", "general"]
+PATHS = ("auto", "dual", "primal", "linear", "general")
+
+MOST_STEPS = 100_000
+"""A round with more would not come to an end, and nothing could stop it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         require_rate("lr", self.lr)
-        require_count("steps (I)", self.steps)
+        require_count("steps (I)", self.steps, most=MOST_STEPS)
         if self.batch_size is not None:
             require_count("batch_size", self.batch_size)
         require(0 <= self.momentum < 1, "momentum", "lie in [0, 1)", self.momentum)

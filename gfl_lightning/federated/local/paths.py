@@ -10,6 +10,8 @@ from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood
 from gfl_lightning.federated.exchange.sample_table import SampleTable
 from gfl_lightning.federated.local.dual import DualPath
 from gfl_lightning.federated.local.general import GeneralPath
+from gfl_lightning.federated.local.linear import LinearPath
+from gfl_lightning.federated.local.linear_span import LinearSpanPath
 from gfl_lightning.federated.local.options import PATHS, Estimator, LocalTraining, Path
 from gfl_lightning.federated.local.primal import PrimalPath
 from gfl_lightning.federated.local.problem import LocalPath
@@ -17,6 +19,7 @@ from gfl_lightning.models.aggregators.aggregator import Aggregator
 from gfl_lightning.models.encoders.encoder import SizedEncoder
 from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
 from gfl_lightning.models.model import Model
+from gfl_lightning.privacy.protection import Protection
 
 MEMORY_LIMIT = 4 * 2**30
 
@@ -67,6 +70,19 @@ def obstacle_to_structure(
     return None if local.is_plain_sgd else "clients use more than plain SGD"
 
 
+def obstacle_to_linear(
+    encoder: SizedEncoder, aggregator: Aggregator, estimator: Estimator, protection: Protection
+) -> str | None:
+    """Why the linear path cannot carry a configuration, or ``None`` where it can."""
+    if encoder.encoder.linear_weight is None:
+        return "the encoder is not a linear map without bias"
+    if aggregator.learnable:
+        return "the aggregator is learnable"
+    if estimator == "exact":
+        return "the estimator is exact"
+    return None if protection.jacobian.is_inert and protection.steps.is_inert else "Jacobians or steps are protected"
+
+
 def choose_path(
     path: Path,
     sizes: Sizes,
@@ -74,10 +90,15 @@ def choose_path(
     aggregator: Aggregator,
     estimator: Estimator,
     local: LocalTraining,
-    dp_sgd: bool = False,
+    protection: Protection = Protection(),  # noqa: B008  # frozen
 ) -> Path:
     """The path to take: the one asked for if it carries the configuration, else the cheapest that does."""
     require_choice("path", path, PATHS)
+    dp_sgd, unfit = not protection.steps.is_inert, obstacle_to_linear(encoder, aggregator, estimator, protection)
+    if path == "linear" and unfit:
+        raise InputError(f"path must be another where {unfit}, got 'linear'.")
+    if path == "linear" or (path == "auto" and not unfit):
+        return "linear"
     obstacle = obstacle_to_structure(encoder, aggregator, estimator, local)
     if path in {"dual", "primal"}:
         if obstacle:
@@ -110,6 +131,12 @@ def local_path(
     """The chosen path, with what is known before training."""
     compensated = estimator == "compensated" and not model.aggregator.isolates
     structure = model.encoder.structure
+    linear = model.encoder.encoder.linear_weight
+    if path == "linear" and linear is not None:
+        n = training.sample.shape[1]
+        few = n * n <= min(n, local.batch_size or n) * model.encoder.num_features
+        kind = LinearSpanPath if few else LinearPath
+        return kind.prepare(table, linear, local, neighbourhood, compensated)
     if path == "general" or structure is None:
         taken: Estimator = "v1" if estimator == "compensated" and not compensated else estimator
         A, learnable = neighbourhood.A, model.aggregator.learnable

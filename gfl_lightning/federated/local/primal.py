@@ -74,27 +74,29 @@ class PrimalPath(LocalPath):
         clients = torch.arange(K, device=x_all.device)[:, None]
         sum_r = C.new_zeros(K, C.shape[-1])
 
-        x, target, weight = x_all, training.target, batches.weight[0]
+        x, target, weight, beside = x_all, training.target, batches.weight[0], problem.offset.onto(C)
         for step in range(problem.steps):
             if batches.place is not None:
                 place, weight = batches.place[step], batches.weight[step]
                 x, target = x_all[clients, place], training.target[clients, place]
+                beside = problem.offset.onto(C, place)
             z = x @ W1k.mT
             own_a = torch.relu(z) * own
             loss_weight = guard.loss_weight(weight, training.weight)
-            r = residual(torch.baddbmm(C, own_a, W2k.mT), target, loss_weight)
+            r = residual(training.loss, torch.baddbmm(beside, own_a, W2k.mT), target, loss_weight)
             delta = torch.ops.aten.threshold_backward(r @ W2k, z, 0) * own
             norms = partial(gradient_norms, x, delta, r, own_a + A, first, second)
             r, delta = guard.bounded(weight, norms, r, delta)
             mean_r = r.sum(1)
-            W1k.baddbmm_(delta.mT, x, alpha=-lr)
-            W2k.baddbmm_(r.mT, own_a + A, alpha=-lr)
+            moved, rate = guard.gathers(stacked, lr)
+            on_W1, on_W2 = self.structure.split(moved)
+            on_W1.baddbmm_(delta.mT, x, alpha=rate)
+            on_W2.baddbmm_(r.mT, guard.finite(own_a + A), alpha=rate)
             for then_W2, T in pull:
-                W1k.addcmul_((mean_r @ then_W2)[:, :, None], T, value=-lr)
+                on_W1.addcmul_((mean_r @ then_W2)[:, :, None], T, value=rate)
             for name, part in G.items():
-                stacked[name].sub_((mean_r[:, None, :] @ part.flatten(2)).view_as(stacked[name]), alpha=lr)
-            for name, step_noise in guard.noise(step, weights).items():
-                stacked[name].sub_(step_noise, alpha=lr)
+                moved[name].add_((mean_r[:, None, :] @ part.flatten(2)).view_as(moved[name]), alpha=rate)
+            guard.move(step, stacked, moved, lr)
             sum_r += mean_r
         return W1k, W2k, sum_r
 

@@ -13,10 +13,12 @@ from torch import Tensor
 from gfl_lightning.engine.training_set import Batches, TrainingSet
 from gfl_lightning.federated.exchange.exchange import Exchange
 from gfl_lightning.federated.exchange.neighbourhood import Neighbourhood
+from gfl_lightning.federated.personal.offsets import NoOffset
 from gfl_lightning.federated.protection.clipping import clip_scale
 from gfl_lightning.federated.protection.jacobian_noise import NoJacobianNoise
 from gfl_lightning.federated.protection.step_guard import PlainSteps
 from gfl_lightning.federated.server.weighting import rescaled
+from gfl_lightning.graphs.losses.loss import Loss
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.protection import Protection
 
@@ -28,7 +30,7 @@ class LocalProblem:
     Args:
         weights: W̄, where each W_k starts.
         exchange: the uploads that stand.
-        neighbourhood: Ã for these clients.
+        neighbourhood: Ã for these clients, through their gates.
         training: their samples.
         batches: the samples of each local step.
         chosen: their places among all training clients; ``None`` means all.
@@ -38,6 +40,7 @@ class LocalProblem:
         protection: bounds and noise.
         noise: what noise on Jacobians adds to ∇C_k.
         step_guard: DP-SGD's bound and noise in local steps.
+        offset: what their personal terms add to the outputs of their samples.
     """
 
     weights: Weights
@@ -52,6 +55,7 @@ class LocalProblem:
     protection: Protection
     noise: NoJacobianNoise
     step_guard: PlainSteps
+    offset: NoOffset
 
     def take(self, places: Tensor) -> LocalProblem:
         """The problem of some of its clients, given by their places."""
@@ -64,6 +68,7 @@ class LocalProblem:
             vote=rescaled(self.vote[places]),
             noise=self.noise.take(places),
             step_guard=self.step_guard.take(places),
+            offset=self.offset.take(places),
         )
 
     def counted(self, vote: Tensor, skipped: int, norm: Callable[[], Tensor]) -> Tensor:
@@ -140,10 +145,10 @@ def weighted_sum(vote: Tensor, stacked: Tensor) -> Tensor:
     return (vote @ stacked.flatten(1)).view(stacked.shape[1:])
 
 
-def residual(logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-    """r = weight · (softmax(logits) − y), ``[K, n, c]``; its sum over a batch is the mean of ŷ − y.
+def residual(loss: Loss, logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    """r = weight · ∂ℓ/∂z, ``[K, n, c]``; its sum over a batch is the mean of ŷ − y.
 
     ``weight [K, n]`` may be ``None`` where every batch is one sample.
     """
-    r = torch.softmax(logits, dim=-1).sub_(target)
+    r = loss.residual(logits, target)
     return r if weight is None else r.mul_(weight[..., None])

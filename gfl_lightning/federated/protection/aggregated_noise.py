@@ -9,6 +9,10 @@ numbers a row, only these are drawn before the local steps, jointly normal with 
 rest of G enters the average of the clients' models alone, as Σ_k b_k G_k with coefficients b that the steps have
 decided: it is drawn afterwards, given what was read, d numbers for each of the m rows. That is m (c K n + d) draws for
 m c K d.
+
+This simulates what many clients do on their own, each rounding its own upload and its own noise to a lattice
+(`protected_messages`). What is drawn here has the law of the sum of their noise, up to the lattice, and is in the
+engine's precision: nobody is sent it, and what leaves the simulation, W̄, is on a lattice of its own (`shield`).
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from torch import Tensor
 
 from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
 from gfl_lightning.models.encoders.encoder import SizedEncoder
+from gfl_lightning.privacy.noise_source import NoiseSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,39 +60,37 @@ class AggregatedNoise:
         """The feature weight, or any weight where all of G is drawn."""
         return self.encoder.encoder.feature_weight or next(iter(self.encoder.shapes))
 
-    def draw(self, generator: torch.Generator) -> JacobianNoise:
+    def draw(self, source: NoiseSource) -> JacobianNoise:
         """G of all training clients, as far as it is read."""
         shapes, c = self.encoder.shapes, self.encoder.num_classes
         if self.reads is None:
-            first, basis = self._mixed(shapes[self.name], generator), None
+            first, basis = self._mixed(shapes[self.name], source), None
         else:
-            first = self.reads.of_draws(self._read_draws(generator)).view(
+            first = self.reads.of_draws(self._read_draws(source)).view(
                 -1, self.hops, self.reads.basis.shape[2], c, shapes[self.name][0]
             )
             first, basis = first.permute(0, 1, 3, 4, 2).contiguous(), self.reads.basis
-        rest = {name: self._mixed(shape, generator) for name, shape in shapes.items() if name != self.name}
+        rest = {name: self._mixed(shape, source) for name, shape in shapes.items() if name != self.name}
         return JacobianNoise(self.name, first, rest, basis)
 
-    def _read_draws(self, generator: torch.Generator) -> Tensor:
+    def _read_draws(self, source: NoiseSource) -> Tensor:
         """The standard normal numbers behind what is read ``[K L n, c m]``, the first of a draw."""
         assert self.reads is not None
         width = self.encoder.shapes[self.name][0]
-        return self._normal((len(self.reads.root), self.encoder.num_classes * width), generator)
+        return self._normal((len(self.reads.root), self.encoder.num_classes * width), source)
 
-    def _mixed(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    def _mixed(self, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
         c = self.encoder.num_classes
-        draws = self._normal((self.factor.shape[1], c * math.prod(shape)), generator)
+        draws = self._normal((self.factor.shape[1], c * math.prod(shape)), source)
         return ((self.std * self.factor) @ draws).view(-1, self.hops, c, *shape)
 
-    def _normal(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=self.factor.dtype).to(self.factor.device)
+    def _normal(self, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
+        return source.normal(shape, self.factor.dtype).to(self.factor.device)
 
-    def unread(
-        self, weight: Tensor, places: Tensor | None, drawn_by: torch.Generator, generator: torch.Generator
-    ) -> Tensor:
+    def unread(self, weight: Tensor, places: Tensor | None, drawn_by: NoiseSource, source: NoiseSource) -> Tensor:
         """Σ_k,l,o weight_klo G_klo of the feature weight less what was read, ``[K, L, c] → [m, d]``, given that.
 
-        ``drawn_by`` is the generator of the round's draw as it was before it; ``places`` are those of the clients.
+        ``drawn_by`` is the source of the round's draw as it was before it; ``places`` are those of the clients.
         """
         assert self.reads is not None
         m, d = self.encoder.shapes[self.name]
@@ -95,7 +98,7 @@ class AggregatedNoise:
             everyone = weight.new_zeros(len(self.factor) // self.hops, *weight.shape[1:])
             weight = everyone.index_copy_(0, places, weight)
         draws = self._read_draws(drawn_by).view(-1, self.encoder.num_classes, m)
-        return self.reads.unread(weight.flatten(0, 1), draws, self._normal((m, d), generator))
+        return self.reads.unread(weight.flatten(0, 1), draws, self._normal((m, d), source))
 
 
 @dataclass(frozen=True, eq=False)

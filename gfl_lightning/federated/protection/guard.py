@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
 from gfl_lightning.engine.ragged import Ragged
-from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.federated.exchange.sample_table import SampleTable
 from gfl_lightning.federated.protection.clipping import clip_scale, clipped_rows
 from gfl_lightning.federated.protection.jacobian_scale import JacobianScale, Unscaled
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.parts import describe
+from gfl_lightning.privacy.noise_key import NoiseKey, digest
 from gfl_lightning.privacy.protection import Protection
 
 CHUNK_ENTRIES = 2**25
@@ -32,13 +34,13 @@ class UploadGuard:
         protection: bounds and noise.
         table: the samples.
         encoder: Ψ_h.
-        seed: of the noise.
+        key: of the noise.
     """
 
     protection: Protection
     table: SampleTable
     encoder: SizedEncoder
-    seed: int
+    key: NoiseKey
 
     def mean_h(self, h: Tensor, positions: Tensor | None) -> Tensor:
         """Bounded ĥ_j from h of shared samples, ``[q, c] → [N, c]``."""
@@ -49,17 +51,31 @@ class UploadGuard:
             return self.table.client_mean(clipped_rows(h, bound), positions)
         return clipped_rows(self.table.client_mean(h, positions), bound)
 
-    def noisy(self, h: Tensor, round_number: int, who: Tensor | None) -> Tensor:
+    def noisy(self, h: Tensor, round_number: int, mark: bytes, who: Tensor | None) -> Tensor:
         """ĥ_j ``[N, c]`` with the noise of uploads made in a round, by the clients ``who [N]`` (``None``: all).
 
-        Row j of the noise depends on (seed, round, j) alone.
+        Row j of the noise is client j's: a function of the key, the round and what it hides, the ``mark`` of W̄.
         """
         mechanism = self.protection.hidden
         if not mechanism.is_noisy:
             return h
-        source = generator(self.seed, Stream.HIDDEN_NOISE, round_number)
-        noise = mechanism.draw(tuple(h.shape), source, h.dtype).to(h)
-        return h + noise if who is None else h + noise * who[:, None]
+        released = mechanism.released(h, self.key.source("hidden", round_number, hides=mark))
+        return released if who is None else released * who[:, None]
+
+    def mark(self, weights: Weights) -> bytes:
+        """What uploads made at W̄ depend on, in 32 bytes; nothing where no noise is to be bound to them."""
+        if self.protection.is_inert or self.key.reproducible:
+            return b""
+        return digest(self._data, weights)
+
+    @cached_property
+    def _data(self) -> bytes:
+        """What all uploads depend on beside W̄: the samples, Ψ_h, bounds and noise."""
+        graph, encoder = self.table.graph, self.encoder
+        rows = (graph.x, graph.y, graph.client, graph.split, graph.shared, graph.weight, graph.edge_index)
+        return digest(
+            *rows, graph.edge_weight, *(describe(part) for part in (graph.loss, encoder.encoder, self.protection))
+        )
 
     def jacobian_scale(self, weights: Weights, positions: Tensor | None, a: Tensor | None) -> Unscaled:
         """What the bound on ∇ĥ leaves of each shared sample's Jacobian: of its client's mean, or of its own.

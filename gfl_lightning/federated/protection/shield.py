@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require
-from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.federated.local.options import Estimator
 from gfl_lightning.federated.local.problem import LocalProblem, LocalResult
 from gfl_lightning.federated.protection.guard import UploadGuard
@@ -17,6 +17,7 @@ from gfl_lightning.federated.protection.jacobian_noise_sources import Silent
 from gfl_lightning.federated.protection.step_guard import PlainSteps, StepGuard
 from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.privacy.lattice import on_lattice, spacing
 from gfl_lightning.privacy.protection import Protection
 
 LARGEST_FEATURE = 1e9
@@ -24,7 +25,7 @@ LARGEST_FEATURE = 1e9
 
 @dataclass(frozen=True, eq=False)
 class Shield:
-    """Bounds and noise of a federation's uploads; all draws are functions of (seed, round, client).
+    """Bounds and noise of a federation's uploads; all draws are functions of a key, the round and what they hide.
 
     Args:
         guard: of ĥ_j, and the bound on ∇ĥ_j.
@@ -41,24 +42,31 @@ class Shield:
         """Bounds and noise."""
         return self.guard.protection
 
-    def steps(self, round_number: int) -> PlainSteps:
-        """The guard of a round's local steps."""
+    def steps(self, round_number: int, hides: bytes) -> PlainSteps:
+        """The guard of a round's local steps, which depend on what ``hides`` stands for."""
         steps = self.protection.steps
         if steps.is_inert:
             return PlainSteps()
-        return StepGuard(steps.clip, steps.noise_multiplier, self.batch, None, self.guard.seed, round_number)
+        draws = partial(self.guard.key.source, "step", round_number, hides=hides)
+        return StepGuard(steps.clip, steps.noise_multiplier, self.batch, None, draws)
 
-    def uploaded(self, problem: LocalProblem, result: LocalResult, round_number: int) -> Weights:
-        """The average of the models as uploaded, from that of the models as trained: Σ_k vote_k e_k is added."""
+    def uploaded(self, problem: LocalProblem, result: LocalResult, round_number: int, hides: bytes) -> Weights:
+        """The average of the models as uploaded, from that of the models as trained: Σ_k vote_k e_k is added.
+
+        Every client would round its update and its noise; here their averages are, to a lattice as fine against the
+        noise in the average.
+        """
         average = dict(result.average)
+        marks = problem.exchange.marks
+        for name, unread in self.jacobians.unread(result.pull, problem.chosen, round_number, marks).items():
+            average[name] = average[name] + unread
         mechanism = self.protection.update
         if mechanism.is_noisy:
-            source = generator(self.guard.seed, Stream.UPDATE_NOISE, round_number)
+            source = self.guard.key.source("update", round_number, hides=hides)
+            grid = spacing(mechanism.spread * float(torch.linalg.vector_norm(problem.vote)))
             for name, weight in problem.weights.items():
-                noise = mechanism.draw_sum(problem.vote, tuple(weight.shape), source, weight.dtype)
-                average[name] = average[name] + noise.to(weight)
-        for name, unread in self.jacobians.unread(result.pull, problem.chosen, round_number).items():
-            average[name] = average[name] + unread
+                noise = mechanism.draw_sum(problem.vote, tuple(weight.shape), source)
+                average[name] = weight + on_lattice(average[name] - weight, noise, grid)
         return average
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gfl_lightning.engine.randomness import Stream, generator
 from gfl_lightning.federated.protection.clipping import clip_scale
 from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.privacy.lattice import on_lattice, spacing
+from gfl_lightning.privacy.noise_source import NoiseSource
 
 
 class PlainSteps:
@@ -30,9 +31,20 @@ class PlainSteps:
         """Factors ``[K, b, …]`` of the gradients g_s, whose norms are ``norm() [K, b]``, as they may enter the sum."""
         return factors
 
-    def noise(self, step: int, weights: Weights) -> Weights:
-        """The noise in one local step, by weight ``[K, …]``; nothing where there is none."""
-        return {}
+    def finite(self, factor: Tensor) -> Tensor:
+        """What multiplies a bounded factor, such that a sample that is left out contributes nothing."""
+        return factor
+
+    def gathers(self, models: Weights, lr: float) -> tuple[Weights, float]:
+        """Where a step's gradients are added up, by weight ``[K, …]``, and with which factor: the models themselves."""
+        return models, -lr
+
+    def move(self, step: int, models: Weights, gathered: Weights, lr: float) -> None:
+        """Move the models by what was gathered, in place: done already."""
+
+    def noisy(self, step: int, gradient: Weights) -> Weights:
+        """The gradients of one local step by weight ``[K, …]`` as steps are taken along them."""
+        return gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +56,14 @@ class StepGuard(PlainSteps):
         noise_multiplier: z.
         batch: expected batch size b_k of each of all training clients.
         places: places among them of the clients that train ``[K]``; ``None`` means all.
-        seed: of the noise.
-        round_number: of the round.
+        draws: the source of the noise in each step.
     """
 
     bound: float
     noise_multiplier: float
     batch: Tensor
     places: Tensor | None
-    seed: int
-    round_number: int
+    draws: Callable[[int], NoiseSource]
 
     is_inert = False
 
@@ -68,20 +78,37 @@ class StepGuard(PlainSteps):
     def bounded(self, weight: Tensor, norm: Callable[[], Tensor], *factors: Tensor) -> tuple[Tensor, ...]:
         """Each times its sample's weight in the batch and min(1, C/‖g_s‖)."""
         counted = (weight * self.scale(norm()))[..., None]
-        return tuple(factor * counted for factor in factors)
+        return tuple(torch.where(counted > 0, factor * counted, 0) for factor in factors)
+
+    def finite(self, factor: Tensor) -> Tensor:
+        """0 in place of what is not finite: such a sample's gradient has no norm and does not enter the sum."""
+        return torch.nan_to_num(factor, 0.0, 0.0, 0.0)
 
     def scale(self, norm: Tensor) -> Tensor:
         """min(1, C/‖g_s‖)."""
         return clip_scale(norm, self.bound)
 
-    def noise(self, step: int, weights: Weights) -> Weights:
-        """The noise z C ξ / b_k in one local step, by weight ``[K, …]``; nothing where z = 0."""
+    def gathers(self, models: Weights, lr: float) -> tuple[Weights, float]:
+        """The sum by itself, as noise must be added to it before anything else is."""
+        return {name: torch.zeros_like(model) for name, model in models.items()}, 1.0
+
+    def move(self, step: int, models: Weights, gathered: Weights, lr: float) -> None:
+        """A step along the noisy sum."""
+        for name, gradient in self.noisy(step, gathered).items():
+            models[name].sub_(gradient, alpha=lr)
+
+    def noisy(self, step: int, gradient: Weights) -> Weights:
+        """Sum and noise z C ξ / b_k of each client, both on the client's lattice."""
         if self.noise_multiplier == 0:
-            return {}
-        source = generator(self.seed, Stream.STEP_NOISE, self.round_number, step)
-        noise = {}
-        for name, weight in weights.items():
-            std = (self.noise_multiplier * self.bound / self.batch).view(-1, *[1] * weight.ndim)
-            draws = torch.randn(len(self.batch), *weight.shape, generator=source, dtype=weight.dtype).to(weight) * std
-            noise[name] = draws if self.places is None else draws[self.places]
-        return noise
+            return gradient
+        source, std = self.draws(step), (self.noise_multiplier * self.bound / self.batch).double()
+        grid = torch.tensor([spacing(one) for one in std.tolist()], dtype=std.dtype, device=std.device)
+        made = {}
+        for name, part in gradient.items():
+            draws = source.normal((len(std), *part.shape[1:])).to(std.device)
+            each = (-1, *[1] * (part.ndim - 1))
+            noise, steps = draws * std.view(each), grid.view(each)
+            if self.places is not None:
+                noise, steps = noise[self.places], steps[self.places]
+            made[name] = on_lattice(part, noise, steps)
+        return made

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import torch
 
-from gfl_lightning.checks import require, require_count
+from gfl_lightning.checks import require, require_count, require_room
 from gfl_lightning.graphs.adjacency import adjacency_matrix
 from gfl_lightning.graphs.arrays import Array, Index, Mask
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
@@ -22,11 +22,25 @@ FEWEST = 20
 
 
 def check_block_model(
-    num_clients: int, num_features: int, degree: float, lam: float, mu: float, graph_seed: int, repetition: int
+    num_clients: int,
+    num_features: int,
+    degree: float,
+    lam: float,
+    mu: float,
+    graph_seed: int,
+    repetition: int,
+    samples_per_client: int = 1,
 ) -> None:
-    """Refuse options that the model has no graph or no features for."""
+    """Refuse options that the model has no graph or no features for, or no memory."""
+    require_count("num_clients", num_clients, 2)
+    require_room("num_clients", num_clients, 20 * num_clients)
+    require(math.isfinite(degree), "degree", "be finite", degree)
+    require_room("degree", degree, 8 * num_clients * degree)
     edge_probabilities(num_clients, degree, lam)
     require_count("num_features", num_features)
+    samples = num_clients * samples_per_client
+    require_room("samples per client", samples_per_client, 4 * samples)
+    require_room("num_features", num_features, 3 * samples * num_features)
     require(mu >= 0, "mu", "be at least 0", mu)
     require(mu < math.inf, "mu", "be finite", mu)
     require_count("graph_seed", graph_seed, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -37,12 +38,18 @@ class ClientGraphFile(DataSet):
         class_weights: of the loss: ``balanced``, or a weight for each class by its number; by default all are 1.
     """
 
+    files: ClassVar[tuple[str, ...]] = ("path",)
     path: str | Path
     class_weights: ClassWeights = None
 
     def __post_init__(self) -> None:
         require(Path(self.path).is_file(), "path", "name a file", str(self.path))
         check_class_weights(self.class_weights)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Class counts, where classes are weighted by them."""
+        return ("class counts",) if self.class_weights == "balanced" else ()
 
     def make(self) -> ClientGraph:
         """Read the file."""

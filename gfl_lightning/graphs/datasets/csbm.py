@@ -9,6 +9,9 @@ import numpy as np
 from gfl_lightning.checks import require, require_count
 from gfl_lightning.graphs.arrays import Array, Index
 
+NEVER = 1e-9
+"""Expected number of edges below which there are none, as gaps between them would not fit a number."""
+
 
 def edge_probabilities(num_clients: int, degree: float, lam: float) -> tuple[float, float]:
     """Probability of an edge inside a class and across: (d + λ√d)/N and (d − λ√d)/N."""
@@ -69,7 +72,8 @@ def sample_features(sign: Index, num_clients: int, mu: float, u: Array, rng: np.
 def _bernoulli_positions(total: int, probability: float, rng: np.random.Generator) -> Index:
     """Ascending positions of the successes among ``total`` independent trials."""
     positions: list[Index] = []
-    last = -1
+    last = -1 if total * probability > NEVER else total
+    positions.append(np.zeros(0, dtype=np.int64))
     while last < total:
         expected = (total - last) * probability
         gaps = np.minimum(rng.geometric(probability, int(expected + 4 * math.sqrt(expected)) + 8), total + 1)

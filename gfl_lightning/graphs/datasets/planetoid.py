@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from torch_geometric import datasets
 from torch_geometric.data import Data
@@ -15,6 +16,7 @@ from torch_geometric.io import read_planetoid_data
 from gfl_lightning.checks import InputError, require_choice
 from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.datasets.data_set import DataSet
+from gfl_lightning.graphs.datasets.harmless_pickle import refusing, require_harmless_pickle
 
 NAMES = ("Cora", "CiteSeer", "PubMed")
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -33,6 +35,7 @@ class Planetoid(DataSet):
         root: folder of the Planetoid files; none means $GFL_PLANETOID_ROOT, else data/planetoid.
     """
 
+    files: ClassVar[tuple[str, ...]] = ("root",)
     name: str = "Cora"
     root: str | Path | None = None
 
@@ -56,7 +59,10 @@ def read_planetoid(name: str, root: str | Path | None = None) -> Data:
     raw = root / name / "raw"
     if not all((raw / file).is_file() for file in raw_files(name)):
         _download(name, raw)
-    return read_planetoid_data(str(raw), name.lower())
+    for file in raw_files(name)[:-1]:
+        require_harmless_pickle(raw / file, "root")
+    with refusing(str(raw)):
+        return read_planetoid_data(str(raw), name.lower())
 
 
 def raw_files(name: str) -> list[str]:

@@ -66,7 +66,7 @@ class SC(DataSet):
         require_count("val_samples", self.val_samples)
         require_count("test_samples", self.test_samples, 0)
         options = (self.num_features, self.degree, self.lam, self.mu, self.graph_seed, self.repetition)
-        check_block_model(self.num_clients, *options)
+        check_block_model(self.num_clients, *options, self.train_samples + self.val_samples + self.test_samples)
         require_connectable(self.num_clients, self.degree, self.lam)
 
     def make(self) -> ClientGraph:

@@ -50,7 +50,7 @@ class SNC(DataSet):
         require_a_tenth(self.num_clients)
         require_count("samples_per_client", self.samples_per_client)
         options = (self.num_features, self.degree, self.lam, self.mu, self.graph_seed, self.repetition)
-        check_block_model(self.num_clients, *options)
+        check_block_model(self.num_clients, *options, self.samples_per_client)
 
     def make(self) -> ClientGraph:
         """v, G, u and the split of the clients are fixed; the features are redrawn."""

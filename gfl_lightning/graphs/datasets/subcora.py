@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -79,6 +79,7 @@ class SubCora(DataSet):
         recipe: how a piece is chosen.
     """
 
+    files: ClassVar[tuple[str, ...]] = ("root", "cache")
     repetition: int = 0
     seed: int = 0
     root: str | Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gfl_lightning.graphs.arrays import Array, Index
+from gfl_lightning.graphs.tables.lookalikes import note_alike, note_written_numbers
 from gfl_lightning.graphs.tables.problems import Problems, shown
 from gfl_lightning.graphs.tables.reading import Table
 from gfl_lightning.graphs.tables.settings import Settings
@@ -59,19 +61,27 @@ def feature_columns(table: Table, settings: Settings) -> list[str]:
     """The columns that are features."""
     if settings.features is not None:
         return list(settings.features)
-    others = (settings.client, settings.label, settings.split, settings.id)
+    others = (settings.client, settings.label, settings.split, settings.id, settings.split_by)
     return [column for column in table.frame.columns if column not in others]
 
 
+def feature_kinds(table: Table, settings: Settings, problems: Problems) -> dict[str, type[Feature] | None]:
+    """The kind of each feature column of a part of a table; ``None`` where all its cells are empty."""
+    columns = feature_columns(table, settings)
+    full = [column for column in columns if table.frame[column].notna().any()]
+    return {column: _kind(table, column, settings, problems) if column in full else None for column in columns}
+
+
 def check_features(
-    table: Table, settings: Settings, trained: dict[str, type[Feature]] | None, problems: Problems
+    table: Table,
+    columns: Sequence[str],
+    settings: Settings,
+    trained: dict[str, type[Feature]] | None,
+    problems: Problems,
 ) -> list[Feature]:
-    """Read the features and note what is wrong; ``trained`` are those of a trained model, if there is one."""
-    columns = feature_columns(table, settings) if trained is None else list(trained)
-    if not columns:
-        problems.add(table.name, "there is no column of features")
+    """Read columns as features and note what is wrong; ``trained`` are those of a trained model, if there is one."""
     features = []
-    for column in columns:
+    for column in columns if trained is None else trained:
         if column not in table.frame.columns:
             problems.add(table.name, f"there is no column {column!r}, a feature that the model was trained on")
             continue
@@ -88,6 +98,9 @@ def check_features(
             )
         if trained is None and isinstance(feature, Categories):
             _check_size(table, feature, settings, problems)
+            if column not in settings.categorical:
+                note_written_numbers(table, column, feature.categories, problems)
+                note_alike(table, column, feature.categories, problems)
     return features
 
 

@@ -21,6 +21,7 @@ from pandas.errors import EmptyDataError, ParserError, ParserWarning
 from gfl_lightning.checks import InputError, require
 
 ENDINGS = (".csv", ".parquet")
+ARROW = (pyarrow.ArrowException, pyarrow.ArrowInvalid)
 NULLABLE = {
     pyarrow.bool_(): pd.BooleanDtype(),
     pyarrow.string(): pd.StringDtype(),
@@ -106,6 +107,8 @@ def read_table(
                 low_memory=False,
                 **_dialect(separator),
             )
+            if len(frame) and frame.iloc[:, -1].isna().any():
+                _refuse_short_rows(file, argument, separator)
     require(len(frame) > 0, argument, "hold at least one row", str(path))
     return Table(file, frame, separator)
 
@@ -140,8 +143,25 @@ def _dialect(separator: str) -> dict[str, Any]:
     return {"sep": separator, "encoding": "utf-8-sig", "keep_default_na": False}
 
 
+def _refuse_short_rows(file: Path, argument: str, separator: str) -> None:
+    """Refuse rows with fewer cells than there are columns, which pandas takes for rows with empty ones."""
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.reader(stream, delimiter=separator)
+        columns = len(next(filter(None, reader), []))
+        for cells in reader:
+            fits = not cells or len(cells) >= columns
+            require(
+                fits,
+                argument,
+                f"have {columns} cells in every row",
+                f"{len(cells)} in {file.name} line {reader.line_num}",
+            )
+
+
 def _read_parquet(file: Path, empty: bool = False) -> pd.DataFrame:
     read = pyarrow.parquet.ParquetFile(file)
+    nested = [field.name for field in read.schema_arrow if pyarrow.types.is_nested(field.type)]
+    require(not nested, "columns", f"hold one value in each cell of {file.name}", f"lists or records in {nested}")
     table = read.schema_arrow.empty_table() if empty else read.read()
     return table.replace_schema_metadata(None).to_pandas(types_mapper=NULLABLE.get)
 
@@ -153,7 +173,9 @@ def _refusing(path: str | Path, argument: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ParserWarning)
             yield
-    except (ParserError, ParserWarning, EmptyDataError, UnicodeError, pyarrow.ArrowException, OSError) as broken:
+    except InputError:
+        raise
+    except (ParserError, ParserWarning, EmptyDataError, csv.Error, ValueError, OSError, *ARROW) as broken:
         kind = "Parquet" if Path(path).suffix == ".parquet" else "CSV"
         reason = str(broken).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
         raise InputError(f"{argument} must be a readable {kind} file, got {str(path)!r}: {reason}.") from broken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gfl_lightning.graphs.arrays import Index
+from gfl_lightning.checks import require
+from gfl_lightning.graphs.arrays import Array, Index
 from gfl_lightning.graphs.client_graph import Split
+from gfl_lightning.graphs.tables.lookalikes import note_alike
+from gfl_lightning.graphs.tables.number_labels import check_numbers, read_numbers, refuse_many_numbers
+from gfl_lightning.graphs.tables.order import read_order
 from gfl_lightning.graphs.tables.problems import Problems, shown
 from gfl_lightning.graphs.tables.reading import Table, column_names, read_table, require_column
 from gfl_lightning.graphs.tables.settings import OPTIONAL_COLUMNS, Settings
@@ -31,8 +35,10 @@ class Samples:
         client: owner of each row ``[S]``; −1 where its cell is empty.
         sample: id of each row, or its number from 1 where there is no column of ids ``[S]``.
         classes: the label values, ascending.
-        label: class of each row ``[S]``; −1 where it is unknown.
+        label: class of each row ``[S]``; −1 where it is unknown. Where labels are numbers, 0 where one is known.
         split: :class:`Split` of each row ``[S]``, or ``None`` where the table has no column for it.
+        values: the labels where they are numbers ``[S]``, nan where one is unknown; else ``None``.
+        order: what a split by time goes by ``[S]``, nan where it is empty; ``None`` where no column was named.
     """
 
     table: Table
@@ -42,16 +48,25 @@ class Samples:
     classes: tuple[Label, ...]
     label: Index
     split: Index | None
+    values: Array | None = None
+    order: Array | None = None
 
 
-def read_samples(path: str, settings: Settings, named: Sequence[str]) -> Table:
-    """Read the table; columns that are ``named`` must be there, others of :data:`OPTIONAL_COLUMNS` may."""
+def read_samples(path: str, settings: Settings, named: Sequence[str], of_clients: Sequence[str] = ()) -> Table:
+    """Read the table; columns that are ``named`` must be there, others of :data:`OPTIONAL_COLUMNS` may.
+
+    ``of_clients`` are columns of the table of clients, which ``numeric`` and ``categorical`` may name too.
+    """
     names = column_names(path, "samples", settings.separator)
     for argument in ("client", *(column for column in OPTIONAL_COLUMNS if column in named)):
         require_column(argument, getattr(settings, argument), names, path)
+    if settings.split_by is not None and settings.label in names:
+        require_column("split_by", settings.split_by, names, path)
     for argument in ("features", "numeric", "categorical"):
         for column in getattr(settings, argument) or ():
-            require_column(argument, column, names, path)
+            require_column(argument, column, names if argument == "features" else [*names, *of_clients], path)
+    others = {*settings.numeric, *settings.categorical} - {*(settings.features or names), *of_clients}
+    require(not others, "features", "hold every column of numeric and categorical", f"none of {sorted(others)}")
     as_text = dict.fromkeys((settings.client, settings.id, settings.split), ("",))
     return read_table(
         path,
@@ -62,17 +77,22 @@ def read_samples(path: str, settings: Settings, named: Sequence[str]) -> Table:
     )
 
 
-def check_samples(table: Table, settings: Settings, classes: tuple[Label, ...] | None, problems: Problems) -> Samples:
-    """Arrange the rows and note what is wrong; ``classes`` are those of a trained model, if there is one."""
+def check_samples(
+    table: Table, settings: Settings, classes: tuple[Label, ...] | None, problems: Problems, numbers: bool = False
+) -> Samples:
+    """Arrange the rows and note what is wrong; ``classes`` are those of a trained model, if there is one.
+
+    Where labels are ``numbers``, the one class is what their column is called.
+    """
     columns, task = table.frame.columns, settings.task
     client, clients = _clients(table, settings, problems)
     sample = np.arange(1, len(table) + 1).astype(object)
     if settings.id in columns:
         sample = _ids(table, settings, client, clients, problems)
-    label, known, split = np.full(len(table), -1), classes or (), None
+    label, known, values = _labels_of(table, settings, classes, numbers, problems)
+    split = None
     if settings.label in columns:
-        label, known = _labels(table, settings.label, classes, problems)
-        if settings.split in columns:
+        if settings.split in columns and settings.split_by is None:
             split = _splits(table, settings.split, label, problems)
     elif classes is None:
         problems.add(table.name, f"there is no column {settings.label!r} of labels to train on")
@@ -82,13 +102,30 @@ def check_samples(table: Table, settings: Settings, classes: tuple[Label, ...] |
             second, table.where, lambda row: f"client {shown(clients[client[row]])} has a second row; dnc has one"
         )
     elif task == "snc":
-        _check_one_value(table, client, clients, label, "label", lambda code: known[code], problems)
+        code, stated = (label, known) if values is None else pd.factorize(values)
+        _check_one_value(table, client, clients, code, "label", lambda code: stated[code], problems)
     if task != "sc" and split is not None:
         _check_one_value(table, client, clients, split, "split", lambda code: Split(code).name.lower(), problems)
-    samples = Samples(table, clients, client, sample, known, label, split)
+    order = None
+    if settings.split_by is not None and (label >= 0).any():
+        order = read_order(table, settings.split_by, label, problems)
+        if task != "sc":
+            code, times = pd.factorize(table.text(settings.split_by))
+            _check_one_value(table, client, clients, code, settings.split_by, lambda code: times[code], problems)
+    samples = Samples(table, clients, client, sample, known, label, split, values, order)
     if classes is None and settings.label in columns:
-        _check_classes(samples, settings, problems)
+        _check_labels(samples, settings, problems)
     return samples
+
+
+def label_values(table: Table, column: str) -> tuple[Label, ...]:
+    """The label values of a table, ascending; none where it has no such column."""
+    return _labels(table, column, None, Problems())[1] if column in table.frame.columns else ()
+
+
+def ascending_labels(values: Iterable[Label]) -> tuple[Label, ...]:
+    """Label values of several tables, each once, in the order that the classes of one table have."""
+    return tuple(sorted({as_text(value): value for value in values}.values(), key=_ascending))
 
 
 def _clients(table: Table, settings: Settings, problems: Problems) -> tuple[Index, list[str]]:
@@ -117,6 +154,18 @@ def _ids(
     return ids
 
 
+def _labels_of(
+    table: Table, settings: Settings, classes: tuple[Label, ...] | None, numbers: bool, problems: Problems
+) -> tuple[Index, tuple[Label, ...], Array | None]:
+    """Class of each row, the classes, and the numbers where labels are such; unknown where there is no column."""
+    there = settings.label in table.frame.columns
+    if not numbers:
+        unknown = np.full(len(table), -1), classes or ()
+        return (*(_labels(table, settings.label, classes, problems) if there else unknown), None)
+    values = read_numbers(table, settings.label, problems) if there else np.full(len(table), np.nan)
+    return np.where(np.isfinite(values), 0, -1), (settings.label,), values
+
+
 def _labels(
     table: Table, column: str, classes: tuple[Label, ...] | None, problems: Problems
 ) -> tuple[Index, tuple[Label, ...]]:
@@ -127,6 +176,7 @@ def _labels(
     code, uniques = pd.factorize(values)
     found: list[Label] = [_python(value) for value in uniques.tolist()]
     if classes is None:
+        note_alike(table, column, [value for value in found if isinstance(value, str)], problems)
         order = sorted(range(len(found)), key=lambda i: _ascending(found[i]))
         rank = np.argsort(order)
         return np.where(code < 0, -1, np.append(rank, -1)[code]), tuple(found[i] for i in order)
@@ -183,6 +233,16 @@ def _check_one_value(
         )
 
     problems.add_rows(differs[np.sort(once)], table.where, what)
+
+
+def _check_labels(samples: Samples, settings: Settings, problems: Problems) -> None:
+    """Note what labels lack for training."""
+    where = f"{samples.table.name} column {settings.label!r}"
+    if samples.values is not None:
+        check_numbers(samples.values, samples.split, where, settings.split, problems)
+    else:
+        _check_classes(samples, settings, problems)
+        refuse_many_numbers(samples.classes, where, problems)
 
 
 def _check_classes(samples: Samples, settings: Settings, problems: Problems) -> None:

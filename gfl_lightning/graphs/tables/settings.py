@@ -11,7 +11,8 @@ from gfl_lightning.checks import InputError, require, require_count
 Task = Literal["dnc", "snc", "sc"]
 Scaling = Literal["shared", "per_client", "none"]
 MissingRule = Literal["fill", "indicator", "refuse"]
-OF_THE_MODEL = ("task", "features", "scaling", "missing")
+OF_THE_MODEL = ("task", "features", "client_features", "scaling", "missing")
+NO_SEPARATORS = "\"'\\ \n\r\0\v\f"
 OPTIONAL_COLUMNS = ("label", "split", "id")
 
 
@@ -27,8 +28,10 @@ class Settings:
     client: str = "client"
     label: str = "label"
     split: str = "split"
+    split_by: str | None = None
     id: str = "id"
     features: tuple[str, ...] | None = None
+    client_features: tuple[str, ...] | None = None
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     scaling: Scaling = "shared"
@@ -51,7 +54,8 @@ class Settings:
         )
         columns = [self.client, self.label, self.split, self.id]
         require(len(set(columns)) == 4, "client, label, split and id", "be different columns", columns)
-        for name in ("features", "numeric", "categorical"):
+        require(self.split_by not in columns, "split_by", "be another column than client, label, split and id", columns)
+        for name in ("features", "client_features", "numeric", "categorical"):
             named = getattr(self, name) or ()
             require(len(set(named)) == len(named), name, "name every column once", list(named))
             taken = sorted(set(named) & set(columns))
@@ -60,10 +64,9 @@ class Settings:
         require(not both, "numeric and categorical", "share no column", both)
         if self.features is not None:
             require(len(self.features) > 0, "features", "name at least one column", [])
-            others = sorted((set(self.numeric) | set(self.categorical)) - set(self.features))
-            require(not others, "features", "hold every column of numeric and categorical", f"none of {others}")
         require_count("max_categories", self.max_categories)
-        require(len(self.separator) == 1, "separator", "be one character", self.separator)
+        usable = len(self.separator) == 1 and self.separator not in NO_SEPARATORS
+        require(usable, "separator", "be one character, other than quotes, spaces and line breaks", self.separator)
         require_count("seed", self.seed, 0)
         parts = self.fractions
         fit = len(parts) == 3 and all(0 <= part <= 1 for part in parts) and abs(sum(parts) - 1) < 1e-6
@@ -79,15 +82,13 @@ class Settings:
         if saved is None:
             require("task" in named, "task", f"be one of {', '.join(get_args(Task))}", None)
             return cls(**named)
-        for name in OF_THE_MODEL:
+        for name in (*OF_THE_MODEL, "numeric", "categorical"):
             if name in named and named[name] != getattr(saved, name):
                 raise InputError(
                     f"{name} must be left out or be {_listed(getattr(saved, name))!r}, as the model was trained, "
                     f"got {_listed(named[name])!r}."
                 )
-        return replace(
-            saved, **{name: value for name, value in named.items() if name not in ("numeric", "categorical")}
-        )
+        return replace(saved, **named)
 
     def state(self) -> dict[str, Any]:
         """Plain containers."""

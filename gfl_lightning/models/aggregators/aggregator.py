@@ -9,6 +9,9 @@ from torch import Tensor
 
 from gfl_lightning.checks import require
 
+MOST_HOPS = 10_000
+"""More propagation steps than any graph tells apart."""
+
 
 class Aggregator(ABC):
     """A polynomial of P = D̂^{-1/2}(A+I)D̂^{-1/2} over the graph of clients.

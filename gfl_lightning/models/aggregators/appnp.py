@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require, require_count
-from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.aggregators.aggregator import MOST_HOPS, Aggregator
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class APPNP(Aggregator):
 
     def __post_init__(self) -> None:
         require(0 < self.alpha <= 1, "alpha", "lie in (0, 1]", self.alpha)
-        require_count("M", self.M)
+        require_count("M", self.M, most=MOST_HOPS)
 
     @property
     def gamma(self) -> Tensor:

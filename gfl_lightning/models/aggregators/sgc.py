@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require_count
-from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.aggregators.aggregator import MOST_HOPS, Aggregator
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SGC(Aggregator):
     k: int = 2
 
     def __post_init__(self) -> None:
-        require_count("k", self.k)
+        require_count("k", self.k, most=MOST_HOPS)
 
     @property
     def gamma(self) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.init import xavier_uniform_
 
-from gfl_lightning.checks import require
+from gfl_lightning.checks import require, require_room
 from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
 
 Weights = dict[str, Tensor]
@@ -57,6 +57,11 @@ class Encoder(ABC):
         return None
 
     @property
+    def linear_weight(self) -> str | None:
+        """Name of the only weight W ``[c, d]`` where h = W x, which the linear path carries; ``None`` elsewhere."""
+        return None
+
+    @property
     def feature_weight(self) -> str | None:
         """Name of the weight W ``[m, d]`` that alone meets the features, as W x; ``None`` where there is no such one.
 
@@ -86,12 +91,15 @@ class SizedEncoder:
 
     def __post_init__(self) -> None:
         require(self.num_features >= 1, "num_features", "be at least 1", self.num_features)
-        require(self.num_classes >= 2, "num_classes", "be at least 2", self.num_classes)
+        require(self.num_classes >= 1, "num_classes", "be at least 1", self.num_classes)
 
     @cached_property
     def shapes(self) -> Shapes:
         """Shape of each weight by name."""
-        return self.encoder.shapes(self.num_features, self.num_classes)
+        shapes = self.encoder.shapes(self.num_features, self.num_classes)
+        numbers = sum(math.prod(shape) for shape in shapes.values())
+        require_room("encoder", self.encoder, 4 * numbers, 4)
+        return shapes
 
     @cached_property
     def structure(self) -> TwoLayerReLU | None:

@@ -44,7 +44,8 @@ class MLP(Encoder):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
-        require(all(width >= 1 for width in self.hidden), "hidden", "hold widths of at least 1", self.hidden)
+        whole = all(type(width) is int and 1 <= width < 2**31 for width in self.hidden)
+        require(whole, "hidden", "hold widths of at least 1", self.hidden)
         require_choice("activation", self.activation, tuple(ACTIVATIONS))
         usable = bool(self.hidden) or self.activation == "relu"
         require(usable, "activation", "be left out where there is no hidden layer", self.activation)
@@ -66,6 +67,11 @@ class MLP(Encoder):
             if layer < last:
                 x = ACTIVATIONS[self.activation](x)
         return x
+
+    @property
+    def linear_weight(self) -> str | None:
+        """W1, where there is no hidden layer and no bias."""
+        return None if self.hidden or self.bias else "W1"
 
     @property
     def feature_weight(self) -> str:

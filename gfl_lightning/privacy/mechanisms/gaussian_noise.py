@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gfl_lightning.checks import require
 from gfl_lightning.privacy.mechanisms.mechanism import Cost, Mechanism
+from gfl_lightning.privacy.noise_source import NoiseSource
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,17 @@ class Gaussian(Mechanism):
         require(0 <= self.std < math.inf, "std", "be finite and at least 0", self.std)
 
     @property
-    def is_noisy(self) -> bool:
-        """Whether σ > 0."""
-        return self.std > 0
+    def spread(self) -> float:
+        """σ."""
+        return self.std
 
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    def draw(self, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
         """Independent normal numbers."""
-        return torch.randn(shape, generator=generator, dtype=dtype) * self.std
+        return source.normal(shape).mul_(self.std)
 
-    def draw_sum(
-        self, coefficients: Tensor, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
-    ) -> Tensor:
+    def draw_sum(self, coefficients: Tensor, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
         """Normal numbers of standard deviation σ ‖coefficients‖: one draw has the law of the sum."""
-        return (
-            self.std
-            * torch.linalg.vector_norm(coefficients.cpu())
-            * torch.randn(shape, generator=generator, dtype=dtype)
-        )
+        return self.draw(shape, source).mul_(torch.linalg.vector_norm(coefficients.double().cpu()))
 
     def cost(self, sensitivity: Tensor, entries: int) -> Cost:
         """(Δ/σ)², whatever the number of entries."""

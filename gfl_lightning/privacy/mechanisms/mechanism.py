@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
+from gfl_lightning.privacy.lattice import on_lattice, spacing
+from gfl_lightning.privacy.noise_source import NoiseSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +42,12 @@ class Cost:
 
 
 class Mechanism(ABC):
-    """u ↦ u · min(1, C/‖u‖) + noise, for one kind of upload u: ĥ_j, ∇ĥ_j or W_k − W̄.
+    """u ↦ ⌊u · min(1, C/‖u‖)⌉ + ⌊noise⌉, for one kind of upload u: ĥ_j, ∇ĥ_j or W_k − W̄.
 
-    A subclass is a frozen dataclass of its options, ``clip`` among them. It says how the noise is drawn and what a
-    release costs; a mechanism that cannot promise anything leaves :meth:`cost` as it is, and the account says ε = ∞.
+    ⌊·⌉ rounds to a lattice that is coarse against the arithmetic (privacy/lattice.py): the last bits of a sum of
+    floating point numbers would tell what was added. A subclass is a frozen dataclass of its options, ``clip`` among
+    them. It says how large its noise is, how that is drawn and what a release costs; a mechanism that cannot promise
+    anything leaves :meth:`cost` as it is, and the account says ε = ∞.
 
     >>> @dataclass(frozen=True)
     ... class Uniform(Mechanism):
@@ -51,11 +55,11 @@ class Mechanism(ABC):
     ...     clip: float = math.inf
     ...
     ...     @property
-    ...     def is_noisy(self) -> bool:
-    ...         return self.width > 0
+    ...     def spread(self) -> float:
+    ...         return self.width
     ...
-    ...     def draw(self, shape, generator, dtype):
-    ...         return self.width * (torch.rand(shape, generator=generator, dtype=dtype) - 0.5)
+    ...     def draw(self, shape, source):
+    ...         return self.width * (source.uniform(shape) - 0.5)
     >>> Uniform(clip=1.0).cost(torch.tensor([2.0]), entries=7).mu_squared.tolist()
     [inf]
     """
@@ -68,21 +72,35 @@ class Mechanism(ABC):
 
     @property
     @abstractmethod
-    def is_noisy(self) -> bool:
-        """Whether anything is added at all."""
+    def spread(self) -> float:
+        """How large the noise on an entry is, such as its standard deviation; 0 where nothing is added."""
 
     @abstractmethod
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-        """The noise on every entry of an upload, on the CPU; only called where there is some."""
+    def draw(self, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
+        """The noise on every entry of an upload, in double precision; only called where there is some."""
 
-    def draw_sum(
-        self, coefficients: Tensor, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
-    ) -> Tensor:
+    def draw_sum(self, coefficients: Tensor, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
         """Σ_k coefficients_k e_k over the independent noise e_k of K uploads; one draw after another by default."""
-        total = torch.zeros(shape, dtype=dtype)
+        total = torch.zeros(shape, dtype=torch.float64)
         for coefficient in coefficients.tolist():
-            total += coefficient * self.draw(shape, generator, dtype)
+            total += coefficient * self.draw(shape, source)
         return total
+
+    @property
+    def grid(self) -> float:
+        """γ, the spacing of the lattice; 0 where there is no noise."""
+        return spacing(self.spread)
+
+    def released(self, bounded: Tensor, source: NoiseSource) -> Tensor:
+        """A bounded upload as it leaves the client: it and its noise, both on the lattice."""
+        if not self.is_noisy:
+            return bounded
+        return on_lattice(bounded, self.draw(tuple(bounded.shape), source), self.grid)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether anything is added at all."""
+        return self.spread > 0
 
     def cost(self, sensitivity: Tensor, entries: int) -> Cost:
         """What a release of ``entries`` numbers costs clients that move it by ``sensitivity [N]`` (Euclidean)."""

@@ -18,6 +18,7 @@ from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.tables.client_tables import STATE, ClientTables, TableWarning
 from gfl_lightning.graphs.tables.network import read_network
 from gfl_lightning.graphs.tables.settings import Settings
+from gfl_lightning.sealed_files import seal, write_sealed
 
 Files = tuple[str, str]
 
@@ -37,7 +38,7 @@ def saved(folder: Path, samples: pd.DataFrame, edges: pd.DataFrame, prefix: str 
 def checkpoint(folder: Path, data: ClientTables) -> str:
     """A checkpoint as far as the data are concerned."""
     file = folder / "model.ckpt"
-    torch.save({STATE: data.state_dict()}, file)
+    write_sealed({STATE: data.state_dict()}, file)
     return str(file)
 
 
@@ -48,7 +49,7 @@ def test_the_graph_is_that_of_the_tables(files: Files) -> None:
     assert data.graph is data.graph
     assert (data.names.clients, data.names.samples) == (found.names.clients, found.names.samples)
     assert data.names.classes == ("ill", "well")
-    assert data.repeated(1) is data
+    assert data.repeated(0) is data
 
 
 def test_nothing_is_read_on_construction_but_contradictions_are_refused(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_nothing_is_read_on_construction_but_contradictions_are_refused(tmp_path
         ({"task": "sc", "edges": "none.csv"}, "edges must name a file, got 'none.csv'"),
         ({"task": "dnc", "scaling": "per_client"}, "scaling must be shared or none for dnc"),
         ({"task": "sc", "class_weights": {"yes": -1.0}}, "class_weights must be positive and finite"),
-        ({"task": "sc", "encoding": "none.ckpt"}, r"encoding must name a file, got 'none\.ckpt'"),
+        ({"task": "sc", "encoding": "none.ckpt"}, r"encoding must name a checkpoint file, got 'none\.ckpt'"),
     ]
     for options, sentence in cases:
         with pytest.raises(InputError, match=sentence):
@@ -143,7 +144,7 @@ def test_models_of_single_clients_need_those_clients(files: Files, tmp_path: Pat
     ClientTables(*saved(tmp_path, shuffled, edges, "shuffled-"), task="sc").require_clients(state)
     renamed = samples.replace("clinic 3", "a new clinic"), edges.replace("clinic 3", "a new clinic")
     others = ClientTables(*saved(tmp_path, *renamed, prefix="renamed-"), task="sc")
-    with pytest.raises(InputError, match="samples must have the clients of the checkpoint, each with its model"):
+    with pytest.raises(InputError, match="samples must have clients of the checkpoint only, each with its model"):
         others.require_clients(state)
 
 
@@ -160,14 +161,16 @@ class Malicious:
 def test_a_checkpoint_is_plain_data_and_loading_one_runs_no_code(files: Files, tmp_path: Path) -> None:
     state, owned = ClientTables(*files, task="sc").state_dict(), tmp_path / "owned"
     state["encoding"]["extra"] = Malicious(owned)
-    torch.save({STATE: state}, tmp_path / "bad.ckpt")
+    (tmp_path / "bad.ckpt").write_bytes(seal({STATE: state}))
     (tmp_path / "plain.ckpt").write_bytes(pickle.dumps(Malicious(owned), protocol=2))
     for name in ("bad.ckpt", "plain.ckpt"):
-        with pytest.raises(InputError, match="encoding must be a checkpoint of this program"):
+        with pytest.raises(
+            InputError, match=r"encoding must (be a checkpoint of this program|hold tensors and plain data)"
+        ):
             ClientTables(*files, encoding=str(tmp_path / name))
     assert not owned.exists()
     torch.load(tmp_path / "bad.ckpt", weights_only=False)
     assert owned.exists()  # so the file would do harm
-    torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
+    write_sealed({"state_dict": {}}, tmp_path / "other.ckpt")
     with pytest.raises(InputError, match="encoding must be a checkpoint of a model trained on ClientTables"):
         ClientTables(*files, encoding=str(tmp_path / "other.ckpt"))

@@ -105,10 +105,12 @@ def test_a_constant_or_huge_column_stays_finite(tmp_path: Path) -> None:
 
 
 def test_the_largest_number_over_the_smallest_deviation_stays_finite(tmp_path: Path) -> None:
-    rows = "a,0,0,train\na,2.1e-12,1,train\na,1e25,0,val\na,-1e25,1,test\n"
+    rows = "a,0,0,train\na,2.1e-12,1,train\na,{0},0,val\na,-{0},1,test\n"
     with np.errstate(over="raise"):
-        found = network(tmp_path, "client,tiny,label,split\n" + rows, "s,t\na,a\n")
-    np.testing.assert_allclose(columns(found)["tiny"], [-1, 1, 1e25 / 1.05e-12, -1e25 / 1.05e-12], rtol=1e-6)
+        found = network(tmp_path, "client,tiny,label,split\n" + rows.format("1e5"), "s,t\na,a\n")
+        with pytest.raises(InputError, match=r"x must have samples of a norm of at most 1e\+18"):
+            network(tmp_path, "client,tiny,label,split\n" + rows.format("1e25"), "s,t\na,a\n")
+    np.testing.assert_allclose(columns(found)["tiny"], [-1, 1, 1e5 / 1.05e-12, -1e5 / 1.05e-12], rtol=1e-6)
 
 
 def test_numbers_are_categories_where_they_are_declared_so(tmp_path: Path) -> None:

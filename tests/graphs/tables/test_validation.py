@@ -223,7 +223,12 @@ FILES = [
     (SAMPLES, EDGES, {"features": ("age", "bp")}, r"features must be a column of samples.csv \(.*\), got 'bp'"),
     (SAMPLES, EDGES, {"numeric": ("bp",)}, r"numeric must be a column of samples.csv \(.*\), got 'bp'"),
     (SAMPLES, "a\nb\n", {}, r"edges must have two columns of client ids, got .*edges.csv' with a"),
-    (SAMPLES, EDGES, {"separator": "; "}, r"separator must be one character, got '; '"),
+    (
+        SAMPLES,
+        EDGES,
+        {"separator": "; "},
+        r"separator must be one character, other than quotes, spaces and line breaks, got '; '",
+    ),
 ]
 
 
@@ -250,6 +255,8 @@ def test_other_files_and_columns_are_refused(tmp_path: Path) -> None:
             read_network(first, edges, settings)
     with pytest.raises(InputError, match=r"split must be a column of samples\.csv"):
         read_network(samples, edges, Settings(task="sc", split="part"), ["split"])
+    with pytest.raises(InputError, match=r"features must hold every column of numeric and categorical, got .*'ward'"):
+        read_network(samples, edges, Settings(task="sc", features=("age",), categorical=("ward",)))
     with pytest.raises(InputError, match=r"weight must be a column of edges\.csv"):
         read_network(samples, edges, settings, edge_columns=EdgeColumns(weight="w"))
     with pytest.raises(InputError, match="source and target must be different columns"):
@@ -264,7 +271,7 @@ SETTINGS = [
     ({"label": "client"}, "client, label, split and id must be different columns"),
     ({"features": ("label",)}, r"features must name no column of clients, labels, splits or ids, got \['label'\]"),
     ({"numeric": ("a",), "categorical": ("a",)}, r"numeric and categorical must share no column, got \['a'\]"),
-    ({"features": ("a",), "numeric": ("b",)}, "features must hold every column of numeric and categorical"),
+    ({"split_by": "label"}, "split_by must be another column than client, label, split and id"),
     ({"features": ()}, "features must name at least one column"),
     ({"features": ("a", "a")}, "features must name every column once"),
     ({"fractions": (0.5, 0.6, -0.1)}, "fractions must be three numbers of at least 0 for train, val and test"),

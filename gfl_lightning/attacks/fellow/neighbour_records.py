@@ -1,0 +1,94 @@
+"""The records of single neighbours, from the mixture that a client receives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.attacks.attack import Adversary, Attack
+from gfl_lightning.attacks.factorise import factorise
+from gfl_lightning.attacks.knowledge import OwnPlace
+from gfl_lightning.attacks.scores import matched
+from gfl_lightning.attacks.units import received_units
+from gfl_lightning.attacks.views import Kinds, View
+from gfl_lightning.federated.protocol.messages import FactorAggregate, JacobianAggregate
+
+
+@dataclass(frozen=True)
+class NeighbourRecords(Attack[OwnPlace]):
+    """T_k over R rounds, stacked ``[R m, d]``, = S X: rows of X are Ã_kj x_j, columns of S the patterns s_j.
+
+    Patterns are never negative and differ between clients, so that a factorisation with S ≥ 0 (and X ≥ 0 for words)
+    separates the neighbours; a few more factors take up the far clients. Who knows the graph knows how many neighbours
+    there are; who does not tries a fixed number of factors. Which factor is which neighbour is not asked: each
+    neighbour is compared with the factor that suits it best, and guessing gets as many tries.
+
+    >>> from gfl_lightning.attacks.views import Round
+    >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
+    >>> from gfl_lightning.models.encoders.mlp import MLP
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> encoder = SizedEncoder(MLP((64,)), num_features=60, num_classes=2)
+    >>> W, x = encoder.initial_weights(generator), (torch.rand(30, 60, generator=generator) < 0.25).float()
+    >>> mixing = torch.tensor([0.3, 0.2, *[0.004] * 28])
+    >>> sent = JacobianAggregate(0, torch.func.jacrev(lambda w: mixing @ encoder(w, x))(W))
+    >>> known = OwnPlace(x[2:], torch.arange(28) % 2, num_classes=2, neighbours=mixing[:2])
+    >>> attack = NeighbourRecords()
+    >>> attack.score(attack.guess(View.of(encoder, [Round(W, (sent,))]), known), x[:2]) >= 0.9
+    True
+
+    Args:
+        rounds: how many are used at most.
+        extra: factors beyond the neighbours.
+        unknown: factors where the number of neighbours is not known.
+        words: whether features are 0 or 1, such as words that a paper has.
+    """
+
+    rounds: int = 16
+    extra: int = 8
+    unknown: int = 12
+    words: bool = True
+    adversary: ClassVar[Adversary] = "fellow client"
+    aim: ClassVar[str] = "the record of each direct neighbour, told apart"
+    measure: ClassVar[str] = "of ten words named of a neighbour, the share that it has (else cosine to its mean record)"
+    kinds: ClassVar[Kinds] = (JacobianAggregate, FactorAggregate)
+
+    def applies(self, view: View) -> bool:
+        """Whether T_k reaches the client: under the Gram protocol it does where the client has several samples."""
+        return any(len(rows) for rows in self._received(view.first(1)))
+
+    def guess(self, view: View, knowledge: OwnPlace) -> Tensor:
+        """A record for each factor ``[factors, d]``, up to scale."""
+        rows = self._received(view.first(self.rounds))
+        if not rows:
+            return self.blind(knowledge)
+        generator = torch.Generator().manual_seed(knowledge.seed)
+        return factorise(torch.cat(rows), self._factors(knowledge), self.words, generator)
+
+    def _received(self, view: View) -> list[Tensor]:
+        found = []
+        for one in view.only(*self.kinds):
+            sent = one.find(JacobianAggregate) or one.find(FactorAggregate)
+            units = None if sent is None else received_units(view.encoder, one.weights, sent)
+            if units is not None:
+                found.append(units)
+        return found
+
+    def _factors(self, knowledge: OwnPlace) -> int:
+        return len(knowledge.neighbours) + self.extra if len(knowledge.neighbours) else self.unknown
+
+    def blind(self, knowledge: OwnPlace) -> Tensor:
+        """The mean public record, and other public records up to the same number of tries."""
+        return torch.cat([knowledge.mean[None], knowledge.draw(self._factors(knowledge) - 1)])
+
+    def score(self, guess: Tensor, truth: Tensor) -> float:
+        """Mean over neighbours ``[deg, d]``."""
+        return matched(guess, truth, self.words)
+
+    def in_words(self, success: float, read: float) -> str:
+        """Words of ten, or the cosine."""
+        if self.words:
+            return f"a neighbour names {10 * success:.0f} of 10 words of each single neighbour"
+        return f"a client sees the mean record of each neighbour with a cosine of {success:.2f}"

@@ -1,0 +1,94 @@
+"""Side knowledge: what an adversary is granted beside its messages; guessing without messages has it too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.federated.protocol.messages import Message
+from gfl_lightning.models.encoders.encoder import Weights
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """A public sample of records like the target's, and what is known of the target's place.
+
+    Args:
+        public_x: records of clients who published them ``[P, d]``.
+        public_y: their labels ``[P]``.
+        num_classes: c.
+        samples: how many records the target has; numbers of samples are public.
+        seed: of anything random in the attack.
+        std: standard deviation of the noise on each kind of message, which is public.
+    """
+
+    public_x: Tensor
+    public_y: Tensor
+    num_classes: int
+    samples: int = 1
+    seed: int = 0
+    std: Mapping[type[Message], float] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean public record ``[d]``."""
+        return self.public_x.mean(0)
+
+    def draw(self, count: int) -> Tensor:
+        """Public records at random ``[count, d]``, the same for the same seed."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return self.public_x[torch.randint(len(self.public_x), (count,), generator=generator)]
+
+    def shares(self) -> Tensor:
+        """How frequent each class is among public records ``[c]``."""
+        return torch.bincount(self.public_y, minlength=self.num_classes).to(self.public_x) / len(self.public_y)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnPlace(Knowledge):
+    """What a fellow client knows besides: its own records, and possibly the graph.
+
+    Args:
+        own_x: its records ``[n, d]``.
+        own_label: its label, or the most frequent one of its records.
+        neighbours: Ã_kj of its direct neighbours; nothing where it does not know the graph.
+        candidates: records of clients it asks about, whose names and records it knows ``[q, d]``.
+    """
+
+    own_x: Tensor = field(default_factory=lambda: torch.empty(0))
+    own_label: int = 0
+    neighbours: Tensor = field(default_factory=lambda: torch.empty(0))
+    candidates: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+@dataclass(frozen=True, eq=False)
+class TwoWorlds(Knowledge):
+    """The two data sets that the target may hold, and all that its uploads would be.
+
+    Args:
+        worlds: the target's records in either world, differing in one ``[n, d]`` each.
+        uploads: what a client with given records uploads at given weights, before noise: the program is public.
+    """
+
+    worlds: tuple[Tensor, Tensor] = field(default_factory=lambda: (torch.empty(0), torch.empty(0)))
+    uploads: Callable[[Weights, Tensor], tuple[Message, ...]] = field(default=lambda _w, _x: ())
+
+
+@dataclass(frozen=True, eq=False)
+class Shadows(Knowledge):
+    """Federations that the adversary trained itself on data like the target's, with and without a record.
+
+    Args:
+        record: the record asked about ``[d]``.
+        label: its label.
+        models: final weights of the shadow federations.
+        member: whether the record was in each.
+    """
+
+    record: Tensor = field(default_factory=lambda: torch.empty(0))
+    label: int = 0
+    models: tuple[Weights, ...] = ()
+    member: tuple[bool, ...] = ()

@@ -1,0 +1,1 @@
+"""An outsider's attacks: it sees the final model."""

@@ -1,0 +1,103 @@
+"""How many samples of each class a client trains on, from its model update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gfl_lightning.attacks.attack import Adversary, Attack
+from gfl_lightning.attacks.knowledge import Knowledge
+from gfl_lightning.attacks.server.updates import Update, updates_of
+from gfl_lightning.attacks.units import activation
+from gfl_lightning.attacks.views import Kinds, Round, View
+from gfl_lightning.federated.protocol.messages import (
+    FactorUpload,
+    JacobianAggregate,
+    JacobianUpload,
+    ModelUpload,
+    RepresentationAggregate,
+    RepresentationUpload,
+)
+
+
+@dataclass(frozen=True)
+class ClassShares(Attack[Knowledge]):
+    """mean y = mean ŷ − Σr/I, with Σr from −ΔW2/η ≈ Σr (Ã_kk ā + A_k)ᵀ and ŷ ≈ softmax(Ã_kk ĥ_k + C_k).
+
+    ā, A_k, ĥ_k and C_k are the server's own messages; where one is not sent (V1, no graph) the mean public record
+    stands for the client's.
+
+    >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
+    >>> from gfl_lightning.models.encoders.mlp import MLP
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> encoder = SizedEncoder(MLP((16,)), num_features=4, num_classes=2)
+    >>> W, x = encoder.initial_weights(generator), torch.rand(40, 4, generator=generator)
+    >>> y = (torch.arange(40) < 30).long()
+    >>> loss = lambda w: torch.nn.functional.cross_entropy(encoder(w, x), y)
+    >>> after = {name: W[name] - 0.1 * g for name, g in torch.func.grad(loss)(W).items()}
+    >>> view = View.of(encoder, [Round(W, (ModelUpload(0, after),))], lr=0.1)
+    >>> public = Knowledge(torch.rand(9, 4, generator=generator), torch.arange(9) % 2, num_classes=2, samples=40)
+    >>> ClassShares().score(ClassShares().guess(view, public), torch.tensor([0.25, 0.75])) > 0.95
+    True
+
+    Args:
+        rounds: how many are used at most.
+    """
+
+    rounds: int = 4
+    adversary: ClassVar[Adversary] = "server"
+    aim: ClassVar[str] = "the share of each class among a client's training samples, from W_k − W̄"
+    measure: ClassVar[str] = "1 − total variation distance to the true shares"
+    kinds: ClassVar[Kinds] = (ModelUpload,)
+    helpful: ClassVar[Kinds] = (
+        JacobianUpload,
+        FactorUpload,
+        JacobianAggregate,
+        RepresentationAggregate,
+        RepresentationUpload,
+    )
+
+    def applies(self, view: View) -> bool:
+        """Whether the encoder has a second weight to look at."""
+        return super().applies(view) and view.encoder.structure is not None
+
+    def guess(self, view: View, knowledge: Knowledge) -> Tensor:
+        """The mean over the rounds ``[c]``."""
+        seen = [self._of(view, one, update, knowledge) for one, update in updates_of(view, self.rounds)]
+        if not seen:
+            return self.blind(knowledge)
+        shares = torch.stack(seen).mean(0).clamp_min(0)
+        return shares / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
+
+    @staticmethod
+    def _of(view: View, one: Round, update: Update, knowledge: Knowledge) -> Tensor:
+        structure = view.encoder.structure
+        assert structure is not None
+        public = structure.encode(one.weights, lambda W: knowledge.public_x @ W.T)
+        jacobian, factors = one.find(JacobianUpload), one.find(FactorUpload)
+        a = activation(view.encoder, jacobian.jacobian) if jacobian is not None else None
+        a = factors.activation if factors is not None else public.a.mean(0) if a is None else a
+        upload, sent = one.find(RepresentationUpload), one.find(RepresentationAggregate)
+        h = public.h.mean(0) if upload is None else upload.h
+        carrier = view.own * a
+        if update.compensation:
+            own_A = activation(view.encoder, update.compensation)
+            assert own_A is not None
+            carrier = carrier + own_A
+        residual = structure.split(update.step)[1] @ carrier / carrier.square().sum() / view.steps
+        return torch.softmax(view.own * h + (0 if sent is None else sent.C), -1) - residual
+
+    def blind(self, knowledge: Knowledge) -> Tensor:
+        """The shares among public records."""
+        return knowledge.shares()
+
+    def score(self, guess: Tensor, truth: Tensor) -> float:
+        """1 − ½ Σ |difference|."""
+        return 1 - float((guess.double() - truth.double()).abs().sum()) / 2
+
+    def in_words(self, success: float, read: float) -> str:
+        """How far off."""
+        return f"the server knows a client's class shares to within {100 * (1 - success):.0f} points"

@@ -1,0 +1,75 @@
+"""An audit as a Markdown page, and what it says on the screen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gfl_lightning.audit.audit import Audit
+from gfl_lightning.audit.findings import Finding
+
+HEAD = ("adversary", "attack", "success", "guessing", "targets", "verdict")
+EXPLAINED = """\
+Success and guessing are mean scores from 0 to 1 over the targets, with a 95 % interval: Clopper–Pearson where a score
+is right or wrong, else bootstrap over targets. Guessing has the same side knowledge and no message. "No better than
+guessing" means that the interval of the difference, over the same targets, reaches 0. An attack that fails proves
+nothing: somebody may know a better one. Noise on the uploads that are attacked is a fresh draw of the law in force."""
+
+
+def page(title: str, found: Audit, about: Sequence[str]) -> str:
+    """The page of one audit."""
+    parts = [f"# What the messages reveal: {title}", "\n\n".join(about), summary(found), EXPLAINED]
+    parts += ["![Success of each attack beside guessing](audit.png)", table(found.findings), "## The attacks"]
+    parts.append(glossary(found.findings))
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(found: Audit) -> str:
+    """Accuracy, and ε claimed and proved."""
+    lines = [] if math.isnan(found.accuracy) else [f"Test accuracy {100 * found.accuracy:.1f} %."]
+    lines.append(privacy(found))
+    return " ".join(lines)
+
+
+def privacy(found: Audit) -> str:
+    """The claimed ε beside what membership tests prove of it."""
+    proved = proved_epsilon(found.findings)
+    claimed = "no ε is claimed" if math.isinf(found.claimed_epsilon) else f"ε = {found.claimed_epsilon:.4g} is claimed"
+    if math.isnan(proved):
+        return f"Against the server {claimed}."
+    return f"Against the server {claimed}; the attacks prove ε ≥ {proved:.2f}."
+
+
+def proved_epsilon(findings: Sequence[Finding]) -> float:
+    """The largest ε that a membership test proves; nan where there was none."""
+    proved = [one.empirical_epsilon for one in findings if not math.isnan(one.empirical_epsilon)]
+    return max(proved, default=math.nan)
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """A row for each attack."""
+    rows = [HEAD, ("---",) * len(HEAD), *(_cells(finding) for finding in findings)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def glossary(findings: Sequence[Finding]) -> str:
+    """What each attack wants, knows and is scored by."""
+    lines = {
+        f"- **{one.attack}** ({one.adversary}): {one.aim}. Scored by {one.measure}. Knows: {one.knowledge}."
+        for one in findings
+    }
+    return "\n".join(sorted(lines))
+
+
+def screen(found: Audit) -> str:
+    """A line for each attack, for a terminal."""
+    lines = [f"{'accuracy':>17}  {100 * found.accuracy:.2f} %", f"{'privacy':>17}  {privacy(found)}"]
+    for one in found.findings:
+        score = f"{one.success:.2f} ({one.low:.2f} to {one.high:.2f}), guessing {one.blind:.2f}"
+        lines.append(f"{one.adversary:>17}  {one.attack:<26} {score:<36} {one.verdict}")
+    return "\n".join(lines)
+
+
+def _cells(one: Finding) -> tuple[str, ...]:
+    success = f"**{one.success:.2f}** ({one.low:.2f}–{one.high:.2f})"
+    return one.adversary, f"{one.attack}: {one.aim}", success, f"{one.blind:.2f}", f"{one.targets}", one.verdict

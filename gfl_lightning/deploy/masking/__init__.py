@@ -1,0 +1,1 @@
+"""Masked aggregation: the server adds up what it cannot read, and opens nothing but sums."""

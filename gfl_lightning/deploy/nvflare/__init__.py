@@ -1,0 +1,1 @@
+"""NVFlare as the engine of a deployment: the only room that imports it."""

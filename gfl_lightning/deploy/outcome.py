@@ -1,0 +1,111 @@
+"""What a deployment reached, in the words of `fit`: one record, one file, one screen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gfl_lightning.deploy.driver import Outcome
+from gfl_lightning.deploy.folders import ServerFolder, read_json
+from gfl_lightning.deploy.plan import PARTS, Plan
+from gfl_lightning.deploy.progress import Agreement
+from gfl_lightning.deploy.roster import Roster
+from gfl_lightning.engine.evaluation import ClassMetrics
+from gfl_lightning.federated.participation import Participation
+from gfl_lightning.federated.protocol.traffic import Attendance, TrafficMeter
+from gfl_lightning.parts import describe
+from gfl_lightning.privacy.report import EXPERIMENTER, PrivacyReport, unit_in_words
+from gfl_lightning.reports.summary import Fit, write_summary
+
+NOT_TOLD = ClassMetrics(math.nan, math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class SiteTables:
+    """The data of a deployment, as a summary names them.
+
+    Args:
+        sites: how many sites.
+        clients: how many clients they host.
+        task: of the tables.
+    """
+
+    sites: int
+    clients: int
+    task: str
+
+
+def write_outcome(folder: ServerFolder, outcome: Outcome) -> None:
+    """Write ``summary.json`` into the folder of the run."""
+    write_summary(folder.run, record(folder, outcome))
+
+
+def record(folder: ServerFolder, outcome: Outcome) -> dict[str, Any]:
+    """The record that `fit` writes, of a deployment."""
+    plan, roster, progress = folder.plan, folder.roster, outcome.progress
+    data = SiteTables(len(roster.sites), len(roster.clients), plan.tables.settings.task)
+    sent = {f"bytes_{way}": float(count) for way, count in progress.sent.items()}
+    fit = Fit(
+        status="finished",
+        model="GFL",
+        parts={"data": data, **_parts(plan)},
+        best=outcome.best,
+        test=outcome.test.get("test", NOT_TOLD),
+        rounds=plan.rounds,
+        updates_per_round=plan.local.steps,
+        seconds=progress.seconds,
+        totals=sent | _printed(plan, roster, progress.agreement),
+        privacy=_privacy(plan, outcome),
+        seed=plan.seed,
+    )
+    return fit.record() | {"missing": dict(outcome.missing)}
+
+
+def _privacy(plan: Plan, outcome: Outcome) -> PrivacyReport | None:
+    """The largest ε of the sites' accounts; one that did not tell has spent anything."""
+    if plan.protection.is_inert:
+        return None
+    told = list(outcome.spent.values())
+    unknown = () if not outcome.missing else (f"what {', '.join(sorted(outcome.missing))} has spent is not known",)
+    gaps = tuple(dict.fromkeys(gap for _, one in told for gap in one)) + unknown
+    epsilon = math.inf if gaps or not told else max(one for one, _ in told)
+    return PrivacyReport(
+        epsilon=epsilon,
+        epsilon_fellow=epsilon,
+        colluding=plan.guarantee.colluding,
+        signal=1.0,
+        delta=plan.guarantee.delta,
+        unit=unit_in_words(plan.protection, plan.guarantee),
+        composed="everything that a client has uploaded, by the account of its site",
+        gaps=gaps,
+        outside=(EXPERIMENTER,),
+        nominal=epsilon,
+        accountant="by site",
+        protection=plan.protection.in_words(),
+    )
+
+
+def _printed(plan: Plan, roster: Roster, agreed: Agreement) -> dict[str, float]:
+    """Bytes that the rounds take under the printed protocol, without headers."""
+    model = plan.model(agreed.encoding.num_features, len(agreed.encoding.classes))
+    meter = TrafficMeter(model, plan.estimator == "compensated" and not plan.aggregator.isolates, itemsize=4)
+    trained = Participation.count(plan.participation.train, len(agreed.training))
+    shared = Participation.count(plan.participation.share, len(roster.clients))
+    who = Attendance(trained, 0, shared, 0, 0, max(trained, shared), stale=False)
+    traffic = meter.measure(who, "jacobian")
+    return {
+        "printed_bytes_up": float(plan.rounds * traffic.total_up),
+        "printed_bytes_down": float(plan.rounds * traffic.total_down),
+    }
+
+
+def _parts(plan: Plan) -> dict[str, Any]:
+    shown = {field.name for field in fields(plan) if field.name in PARTS} - (set() if plan.masking.on else {"masking"})
+    return {field.name: describe(getattr(plan, field.name)) for field in fields(plan) if field.name in shown}
+
+
+def read_outcome(folder: ServerFolder) -> dict[str, Any] | None:
+    """The record of a deployment that is over."""
+    file = folder.run / "summary.json"
+    return read_json(file) if file.is_file() else None

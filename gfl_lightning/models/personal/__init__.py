@@ -1,0 +1,1 @@
+"""What a client keeps for itself beside the shared model, one class each."""

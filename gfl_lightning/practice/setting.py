@@ -1,0 +1,107 @@
+"""The configuration of a fit as `compare` and `tune` use it: data that are split anew, models that differ in parts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from jsonargparse import ArgumentParser
+
+from gfl_lightning.checks import InputError, require
+from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.datasets.data_set import DataSet
+from gfl_lightning.lit.gfl import GFL
+from gfl_lightning.lit.parsing import KNOWN as KNOWN_PARTS  # imported so that short names find them
+from gfl_lightning.lit.round_module import RoundModule
+from gfl_lightning.parts import CLASS, OPTIONS
+
+ROUNDS = 300
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a configuration file says of data and model.
+
+    >>> setting = Setting({"class_path": "DNC", "init_args": {"num_clients": 50}}, {"class_path": "GFL"}, 10)
+    >>> setting.with_options({"local.lr": 0.1}).model["init_args"]
+    {'local': {'lr': 0.1}}
+
+    Args:
+        data: class and options of the data set.
+        model: class and options of the model, a GFL.
+        rounds: at most so many.
+    """
+
+    data: dict[str, Any]
+    model: dict[str, Any]
+    rounds: int = ROUNDS
+
+    @classmethod
+    def read(cls, path: str | Path) -> Setting:
+        """From a configuration of `fit`."""
+        require(Path(path).is_file(), "--config", "name a file", str(path))
+        try:
+            given = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as broken:
+            raise InputError(f"--config must be a YAML file, got {str(path)!r} ({type(broken).__name__}).") from broken
+        require(isinstance(given, dict), "--config", "hold a configuration of fit", str(path))
+        data, model = (_described(given.get(name), name) for name in ("data", "model"))
+        trainer = given.get("trainer") or {}
+        for callback in trainer.get("callbacks") or []:
+            name = str(_described(callback, "trainer.callbacks")[CLASS])
+            private = name in ("callbacks.DPNoise", "callbacks.DPSGD", "callbacks.PrivacyBudget")
+            require(not private, "trainer.callbacks", "protect nothing here, as every run would spend of it", name)
+        rounds = trainer.get("max_steps", ROUNDS)
+        require(type(rounds) is int and rounds >= 1, "trainer.max_steps", "be a number of rounds", rounds)
+        found = cls(data, model, rounds)
+        kind = model[CLASS].rpartition(".")[2]
+        require(kind == GFL.__name__, "model", "be GFL, which others are compared with", kind)
+        return found
+
+    def with_options(self, options: Mapping[str, Any]) -> Setting:
+        """The same with some options of the model set, by their names with dots; a part is a class and its options."""
+        model = copy.deepcopy(self.model)
+        for name, value in options.items():
+            place = model.setdefault(OPTIONS, {})
+            *outer, last = name.split(".")
+            for part in outer:
+                place = place.setdefault(part, {})
+                place = place.setdefault(OPTIONS, {}) if CLASS in place else place
+            place[last] = value
+        return Setting(self.data, model, self.rounds)
+
+    def with_data(self, **options: Any) -> Setting:
+        """The same with some options of the data set."""
+        data = {**self.data, OPTIONS: {**self.data.get(OPTIONS, {}), **options}}
+        return Setting(data, self.model, self.rounds)
+
+    def data_set(self) -> DataSet:
+        """The data set."""
+        return _built(DataSet, self.data)
+
+    def gfl(self, graph: ClientGraph, seed: int) -> GFL:
+        """The model for the sizes of a graph."""
+        sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes, "seed": seed}
+        model = _built(RoundModule, {**self.model, OPTIONS: {**self.model.get(OPTIONS, {}), **sizes}})
+        assert isinstance(model, GFL)
+        return model
+
+
+def _described(part: Any, name: str) -> dict[str, Any]:
+    """A part as its class and options."""
+    described: Any = {CLASS: part} if isinstance(part, str) else part
+    fits = isinstance(described, dict) and isinstance(described.get(CLASS), str)
+    require(fits, name, "name a class (class_path) in the configuration", part)
+    return {CLASS: described[CLASS], OPTIONS: dict(described.get(OPTIONS) or {})}
+
+
+def _built(kind: type[Any], description: dict[str, Any]) -> Any:
+    """The object of a class path and nested options, read as the command line reads them."""
+    assert KNOWN_PARTS
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(kind, "part")
+    return parser.instantiate(parser.parse_object({"part": description}))["part"]

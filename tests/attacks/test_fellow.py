@@ -1,0 +1,156 @@
+"""A fellow client's attacks and an outsider's on planted messages, and what they make of other data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.func import jacrev
+
+from gfl_lightning.attacks.factorise import factorise
+from gfl_lightning.attacks.fellow.distant_edges import DistantEdges
+from gfl_lightning.attacks.fellow.neighbour_labels import NeighbourLabels
+from gfl_lightning.attacks.fellow.neighbour_records import NeighbourRecords
+from gfl_lightning.attacks.fellow.neighbour_words import NeighbourWords
+from gfl_lightning.attacks.knowledge import OwnPlace, Shadows
+from gfl_lightning.attacks.outsider.neighbourhood_class import NeighbourhoodClass
+from gfl_lightning.attacks.outsider.shadow_membership import ShadowMembership
+from gfl_lightning.attacks.scores import matched
+from gfl_lightning.attacks.views import Round, View
+from gfl_lightning.federated.protocol.messages import (
+    FactorAggregate,
+    JacobianAggregate,
+    ModelUpload,
+    RepresentationAggregate,
+    RepresentationUpload,
+)
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.mlp import MLP
+
+D, N, NEAR = 120, 60, 3
+PSI = SizedEncoder(MLP((64,)), D, 2)
+MIXING = torch.tensor([0.1] * NEAR + [0.2 / N] * (N - NEAR))
+
+
+def words(count: int, seed: int) -> Tensor:
+    return (torch.rand(count, D, generator=torch.Generator().manual_seed(seed)) < 0.12).float()
+
+
+def start(seed: int = 0) -> Weights:
+    return PSI.initial_weights(torch.Generator().manual_seed(seed))
+
+
+def received(x: Tensor, rounds: int = 4) -> View:
+    def one(t: int) -> Round:
+        W = start(t)
+        sent = JacobianAggregate(0, jacrev(lambda w: MIXING @ PSI(w, x))(W))
+        return Round(W, (RepresentationAggregate(0, MIXING @ PSI(W, x)), sent))
+
+    return View.of(PSI, [one(t) for t in range(rounds)])
+
+
+def place(**known: object) -> OwnPlace:
+    return OwnPlace(words(30, 77), torch.arange(30) % 2, 2, own_x=words(1, 5), **known)  # type: ignore[arg-type]
+
+
+def test_words_of_direct_neighbours_are_named() -> None:
+    attack, scores, other, blind = NeighbourWords(), [], [], []
+    for seed in range(6):
+        x = words(N, seed)
+        guess = attack.guess(received(x), place())
+        scores.append(attack.score(guess, x[:NEAR]))
+        other.append(attack.score(guess, words(NEAR, 50 + seed)))
+        blind.append(attack.score(attack.blind(place()), x[:NEAR]))
+    assert sum(scores) / 6 > 0.9
+    assert sum(other) / 6 < 0.55
+    assert sum(blind) / 6 < 0.55
+
+
+def test_single_neighbours_are_told_apart_with_and_without_the_graph() -> None:
+    attack = NeighbourRecords()
+    for neighbours in (MIXING[:NEAR], torch.empty(0)):
+        x = words(N, 2)
+        known = place(neighbours=neighbours)
+        guess = attack.guess(received(x), known)
+        assert attack.score(guess, x[:NEAR]) > 0.9
+        assert attack.score(guess, words(NEAR, 60)) < 0.5
+        assert attack.score(attack.blind(known), x[:NEAR]) < 0.5
+
+
+def test_signed_mixtures_factorise() -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(3, 40, generator=generator).double()
+    S = (torch.rand(200, 3, generator=generator) < 0.5).double()
+    assert matched(factorise(S @ X, 3, False, generator, 400), X, words=False) > 0.95
+
+
+def test_the_gram_protocol_leaves_inner_products_to_decode() -> None:
+    """64 sums of activations and as many inner products: far from T_k, but not nothing."""
+    x, attack, W = words(N, 1), NeighbourWords(), start()
+    z = x @ W["W1"].T
+    own = words(1, 5)[0]
+    sent = FactorAggregate(0, MIXING @ torch.relu(z), cross=(MIXING * (x @ own)) @ (z > 0).float())
+    view = View.of(PSI, [Round(W, (RepresentationAggregate(0, MIXING @ PSI(W, x)), sent))])
+    assert attack.applies(view)
+    assert not NeighbourRecords().applies(view)
+    guess = attack.guess(view, place())
+    full = attack.score(attack.guess(received(x), place()), x[:NEAR])
+    assert guess.shape == (D,)
+    assert attack.score(guess, x[:NEAR]) <= full
+
+
+def test_labels_of_neighbours_follow_the_aggregate_and_not_the_own_label() -> None:
+    attack, psi = NeighbourLabels(), SizedEncoder(MLP(()), 2, 2)
+    sent = RepresentationAggregate(0, torch.tensor([-2.0, 2.0]))
+    view = View.of(psi, [Round({"W1": torch.eye(2)}, (sent,))], own=0.5)
+    known = OwnPlace(torch.eye(2), torch.tensor([0, 1]), 2, own_label=0)
+    truth = torch.tensor([0.0, 1.0])
+    assert attack.score(attack.guess(view, known), truth) > 0.9
+    assert attack.score(attack.blind(known), truth) == 0.0
+
+
+def test_who_is_near_shows_in_what_is_received() -> None:
+    attack, scores, other = DistantEdges(), [], []
+    for seed in range(4):
+        x = words(N, seed)
+        asked = torch.cat([x[:NEAR], x[30:40]])
+        truth = torch.arange(len(asked)) < NEAR
+        known = place(candidates=asked)
+        scores.append(attack.score(attack.guess(received(x), known), truth))
+        other.append(attack.score(attack.guess(received(words(N, 80 + seed)), known), truth))
+    assert sum(scores) / 4 > 0.95
+    assert 0.2 < sum(other) / 4 < 0.8
+
+
+def test_shadows_tell_a_member_and_only_with_both_kinds() -> None:
+    psi, x = SizedEncoder(MLP(()), 2, 2), torch.tensor([1.0, 0.0])
+
+    def model(sure: float) -> Weights:
+        return {"W1": torch.tensor([[sure, 0.0], [0.0, 0.0]])}
+
+    def known(*sure: float) -> Shadows:
+        member = tuple(value > 2 for value in sure)
+        models = tuple(model(value) for value in sure)
+        return Shadows(torch.eye(2), torch.arange(2), 2, record=x, label=0, models=models, member=member)
+
+    attack = ShadowMembership()
+    for sure, answer in ((3.0, 1), (1.0, 0)):
+        assert int(attack.guess(View.of(psi, [Round(model(sure))]), known(3.1, 2.9, 1.1, 0.9))) == answer
+    assert int(attack.guess(View.of(psi, [Round(model(1.0))]), known(3.1, 2.9))) == int(attack.blind(known(3.1)))
+
+
+def test_the_class_of_a_neighbourhood_is_the_models_answer() -> None:
+    psi, attack = SizedEncoder(MLP(()), 2, 2), NeighbourhoodClass()
+    known = OwnPlace(torch.eye(2), torch.tensor([1, 0]), 2, own_x=torch.tensor([[0.0, 1.0]]))
+    view = View.of(psi, [Round({"W1": torch.eye(2)})])
+    assert int(attack.guess(view, known)) == 1
+    assert int(attack.blind(known)) == 0
+
+
+def test_a_view_shows_only_what_reaches_the_adversary() -> None:
+    upload, model = RepresentationUpload(0, torch.zeros(2)), ModelUpload(0, start())
+    view = View.of(PSI, [Round(start(), (upload, model))] * 3)
+    assert view.kinds() == {RepresentationUpload, ModelUpload}
+    assert view.only(ModelUpload).kinds() == {ModelUpload}
+    assert view.only(ModelUpload).only(RepresentationUpload).kinds() == set()
+    assert len(view.first(1)) == 1
+    assert not NeighbourWords().applies(view)

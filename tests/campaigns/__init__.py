@@ -1,0 +1,1 @@
+"""Campaigns of random bad inputs and faults: whatever comes is refused with a sentence, or runs."""

@@ -1,0 +1,195 @@
+"""Faults: signals at random moments, a process killed with TMPDIR elsewhere, a disk that is full; then a resume."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+from campaigns.campaign import Campaign, Outcome
+from gfl_lightning.lit import cli
+from gfl_lightning.sealed_files import read_sealed
+
+ROUNDS = 150
+TRACEBACK = 70
+FIT = ["--data.num_clients=60", "--data.num_features=10", "--model.encoder.hidden=[8]", f"--trainer.max_steps={ROUNDS}"]
+FIT += ["--trainer.enable_progress_bar=false", "--trainer.val_check_interval=10", "--trainer.default_root_dir=runs"]
+FIT += ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=runs", "--trainer.logger.version=fixed"]
+SAVING = ["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_train_steps=10"]
+SAVING += ["--trainer.callbacks.filename=last", "--trainer.callbacks.enable_version_counter=false"]
+STOPPING = [
+    "--trainer.callbacks+=EarlyStopping",
+    "--trainer.callbacks.monitor=val_loss",
+    "--trainer.callbacks.patience=4",
+]
+VARIANTS: list[list[str]] = [
+    [],
+    STOPPING,
+    ["--model.lr_scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau", "--model.lr_scheduler.patience=0"],
+    ["--model.participation.share=0.5", "--model.server=FedAdam", *STOPPING],
+    ["--trainer.callbacks+=WeightAveraging"],
+    [
+        "--model.noise_seed=1",
+        *(
+            f"--model.protection.{part}.{name}=1"
+            for part in ("hidden", "jacobian", "update")
+            for name in ("std", "clip")
+        ),
+    ],
+]
+FOLDER = Path("runs/gfl/fixed")
+
+
+def in_a_child(
+    arguments: list[str], disturb: Callable[[int], None], before: Callable[[], object] = lambda: None
+) -> tuple[int, str]:
+    """Run the command line in a forked process, disturbed from outside: its exit status and what it said."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _be_the_child(arguments, before, write)
+    os.close(write)
+    disturb(child)
+    with os.fdopen(read, encoding="utf-8") as stream:
+        said = stream.read()
+    return os.waitpid(child, 0)[1], said
+
+
+def _be_the_child(arguments: list[str], before: Callable[[], object], write: int) -> NoReturn:
+    """Run the command line, tell what it says on standard error, and leave by its exit code; 70 for an exception."""
+    code: Any = TRACEBACK
+    err = io.StringIO()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        before()
+        sys.argv = ["gfl_lightning", *arguments]
+        with redirect_stdout(io.StringIO()), redirect_stderr(err):
+            cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    except BaseException as escaped:
+        err.write(f"Traceback {type(escaped).__name__}: {escaped}")
+    finally:
+        os.write(write, err.getvalue().encode()[-4000:])
+        os._exit(int(code))
+
+
+def result() -> dict[str, Any]:
+    """What a run has left: summary without times, log, scheduler and stopping callbacks."""
+    summary = json.loads((FOLDER / "summary.json").read_text()) | {"seconds": 0}
+    with (FOLDER / "metrics.csv").open(newline="") as stream:
+        rows = [{name: cell for name, cell in row.items() if cell} for row in csv.DictReader(stream)]
+    last = read_sealed(FOLDER / "checkpoints/last.ckpt", "last")
+    kept = {name: {k: str(v) for k, v in state.items()} for name, state in last["callbacks"].items() if "Early" in name}
+    weights = {name: weight.tolist() for name, weight in last["state_dict"].items()}
+    schedulers = [{k: str(v) for k, v in state.items()} for state in last["lr_schedulers"]]
+    return {"summary": summary, "rows": rows, "callbacks": kept, "weights": weights, "schedulers": schedulers}
+
+
+@dataclass
+class Signals(Campaign):
+    """Fits that are interrupted at random moments, once or several times, and resumed: they end as a whole one does."""
+
+    wholes: dict[int, dict[str, Any]] = field(default_factory=dict)
+    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+    elsewhere: str | None = None
+    kills: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self.name = "signals at random moments, resume"
+
+    def prepare(self) -> None:
+        """Whole runs to compare with."""
+        here = Path.cwd()
+        for number, variant in enumerate(VARIANTS):
+            folder = self.folder / f"whole {number}"
+            folder.mkdir()
+            os.chdir(folder)
+            started = time.monotonic()
+            status, said = in_a_child(["fit", *FIT, *SAVING, *variant], lambda child: None)
+            assert status == 0, said
+            self.seconds = time.monotonic() - started
+            self.wholes[number] = result()
+            os.chdir(here)
+
+    def run(self, draw: random.Random) -> Outcome:
+        """One case."""
+        number = draw.randrange(len(VARIANTS))
+        arguments, last = ["fit", *FIT, *SAVING, *VARIANTS[number]], FOLDER / "checkpoints/last.ckpt"
+        if self.elsewhere is not None:
+            os.environ["TMPDIR"] = self.elsewhere
+        for _ in range(draw.randint(1, 3)):
+            sent, after = draw.choice(self.numbers), draw.random() * self.seconds
+
+            def disturb(child: int, sent: int = sent, after: float = after) -> None:
+                time.sleep(after)
+                os.kill(child, sent)
+
+            going = [*arguments, f"--ckpt_path={last}"] if last.exists() else arguments
+            status, said = in_a_child(going, disturb)
+            if "Traceback" in said:
+                return Outcome("traceback", said[-200:])
+            if last.exists():
+                read_sealed(last, "last.ckpt")
+            else:
+                os.system("rm -rf runs")
+        status, said = in_a_child(
+            [*arguments, f"--ckpt_path={last}"] if last.exists() else arguments, lambda child: None
+        )
+        if status != 0:
+            return Outcome("worse", f"not resumed: {said[-200:]}")
+        found, whole = result(), self.wholes[number]
+        different = [name for name in whole if found[name] != whole[name]]
+        return Outcome("worse", f"variant {number} differs in {different}") if different else Outcome("ran")
+
+
+@dataclass
+class Kills(Signals):
+    """Processes killed while TMPDIR is on another file system."""
+
+    def __post_init__(self) -> None:
+        self.name, self.numbers, self.elsewhere = "kill −9, TMPDIR elsewhere", (signal.SIGKILL,), "/dev/shm"
+
+
+@dataclass
+class FullDisks(Campaign):
+    """Fits whose files may only grow so large: one sentence, nothing half-written, and the last checkpoint is whole."""
+
+    def __post_init__(self) -> None:
+        self.name = "full disks"
+
+    def run(self, draw: random.Random) -> Outcome:
+        """One case."""
+        limit = draw.choice([0, 100, 1000, 3000, 10_000, 20_000, 40_000])
+        status, said = in_a_child(
+            ["fit", *FIT, *SAVING],
+            lambda child: None,
+            lambda: (
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+            )[1],
+        )
+        code = os.waitstatus_to_exitcode(status)
+        for file in Path("runs").rglob("*.ckpt"):
+            read_sealed(file, file.name)
+        if code == 0:
+            return Outcome("ran")
+        if code == TRACEBACK:
+            return Outcome("traceback", said[-200:])
+        return (
+            Outcome("refused") if code == cli.EXIT_BAD_INPUT else Outcome("worse", f"exit code {code}: {said[-200:]}")
+        )

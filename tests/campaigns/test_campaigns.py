@@ -1,0 +1,32 @@
+"""Some cases of each campaign: no traceback and nothing worse, whatever comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from campaigns.campaign import Campaign, conduct
+from campaigns.checkpoints import Checkpoints
+from campaigns.configurations import Configurations
+from campaigns.faults import FullDisks, Signals
+from campaigns.graph_files import GraphFiles
+from campaigns.predictions import Predictions
+from campaigns.tables import Tables
+
+CASES: list[tuple[type[Campaign], int]] = [
+    (Configurations, 40),
+    (Tables, 300),
+    (Predictions, 200),
+    (Checkpoints, 80),
+    (GraphFiles, 300),
+    (Signals, 2),
+    (FullDisks, 4),
+]
+
+
+@pytest.mark.parametrize(("kind", "cases"), CASES, ids=lambda one: getattr(one, "__name__", one))
+def test_whatever_comes_is_refused_with_a_sentence_or_runs(kind: type[Campaign], cases: int, tmp_path: Path) -> None:
+    tally = conduct(kind(20261118, tmp_path), seconds=600, most=cases)
+    assert tally.cases == cases
+    assert not tally.failures, "\n".join(tally.failures)

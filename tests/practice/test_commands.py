@@ -1,0 +1,253 @@
+"""`compare` and `tune` on small tables: what they write, that the graph is found where it is, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from gfl_lightning import __main__ as program
+from gfl_lightning.graphs.client_graph import Split
+from gfl_lightning.graphs.datasets.sc import SC
+from gfl_lightning.practice.candidates import candidates
+from gfl_lightning.practice.methods import methods, shuffled
+from gfl_lightning.practice.newcomers import Newcomers
+from gfl_lightning.practice.pooled import POOLED
+from gfl_lightning.practice.setting import Setting
+from gfl_lightning.practice.trial import size_groups
+from gfl_lightning.reports.scores import scores
+
+MODEL: dict[str, Any] = {
+    "class_path": "GFL",
+    "init_args": {
+        "encoder": {"class_path": "MLP", "init_args": {"hidden": [4]}},
+        "aggregator": {"class_path": "APPNP", "init_args": {"alpha": 0.3}},
+        "local": {"lr": 0.3, "steps": 2},
+    },
+}
+
+
+def config(folder: Path, numbers: bool = False, **model: Any) -> Path:
+    """Clinics on a ring, whose patients' risk goes round with it: a client's neighbours know its level."""
+    draw = np.random.default_rng(0)
+    N, n = 24, 14
+    client = np.repeat(np.arange(N), n)
+    level = 2.5 * np.cos(2 * np.pi * client / N)
+    x = draw.normal(size=(N * n, 2))
+    x[:, 1] = level + 2 * draw.normal(size=N * n)
+    score = level + x[:, 0] + draw.logistic(size=N * n)
+    label = (3 * score + 20).round(2) if numbers else np.where(score > 0, "ill", "well")
+    frame = pd.DataFrame({"client": [f"c{k}" for k in client], "a": x[:, 0], "b": x[:, 1], "label": label})
+    frame.to_csv(folder / "samples.csv", index=False)
+    pairs = [(f"c{k}", f"c{(k + 1) % N}") for k in range(N)]
+    pd.DataFrame(pairs, columns=["one", "other"]).to_csv(folder / "edges.csv", index=False)
+    tables = {"samples": str(folder / "samples.csv"), "edges": str(folder / "edges.csv"), "task": "sc"}
+    tables |= {"loss": "SquaredError"} if numbers else {}
+    options = {**MODEL["init_args"], **model}
+    content = {
+        "trainer": {"max_steps": 25},
+        "model": {**MODEL, "init_args": options},
+        "data": {"class_path": "ClientTables", "init_args": tables},
+    }
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *args: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["gfl_lightning", *args])
+    program.main()
+
+
+def test_compare_says_and_writes_what_it_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config(tmp_path, personal={"class_path": "OwnLevel"})
+    run(monkeypatch, "compare", f"--config={file}", "--splits=2", f"--out={tmp_path / 'out'}")
+    said = capsys.readouterr().out
+    record = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert record["verdict"] in said
+    assert record["verdict"] in (tmp_path / "out" / "compare.md").read_text()
+    assert (tmp_path / "out" / "compare.png").stat().st_size > 10_000
+    by_key = {one["key"]: one for one in record["methods"]}
+    ours = ["graph", "shuffled", "fedavg", "graph_shared", "fedavg_shared", "isolated"]
+    assert list(by_key) == [*ours, *(pooled.key for pooled in POOLED), "baseline"]
+    assert [one["needs_data_in_one_place"] for one in record["methods"]] == [False] * 6 + [True] * 3 + [False]
+    known = {key: one["known"]["auroc"]["mean"] for key, one in by_key.items()}
+    assert known["baseline"] == pytest.approx(0.5)
+    assert known["graph_shared"] > known["fedavg_shared"]
+    assert min(known["graph"], known["pooled_linear_clients"]) > known["baseline"] + 0.2
+    assert by_key["isolated"]["new"] is None
+    assert by_key["graph_shared"]["new"]["auroc"]["mean"] > by_key["shuffled"]["new"]["auroc"]["mean"]
+    pairs = [
+        one
+        for one in record["differences"]
+        if (one["from"], one["where"], one["metric"]) == ("fedavg", "known", "auroc")
+    ]
+    values = zip(by_key["graph"]["known"]["auroc"]["values"], by_key["fedavg"]["known"]["auroc"]["values"], strict=True)
+    assert pairs[0]["mean"] == pytest.approx(np.mean([a - b for a, b in values]), abs=1e-6)
+    assert len(record["clients"]) == 24
+    assert record["data"] == {"clients": 24, "rows": 336, "edges": 24, "outputs": 2, "loss": "CrossEntropy"}
+
+
+def test_compare_takes_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config(tmp_path, numbers=True)
+    run(monkeypatch, "compare", f"--config={file}", "--splits=1", f"--out={tmp_path / 'out'}")
+    record = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert (record["metric"], record["higher_is_better"]) == ("rmse", False)
+    reached = {one["key"]: one["known"]["rmse"]["mean"] for one in record["methods"]}
+    assert reached["graph"] < 0.8 * reached["baseline"]
+    assert reached["pooled_linear_clients"] < reached["pooled_linear"]
+
+
+def test_tune_writes_a_configuration_that_is_at_least_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config(tmp_path)
+    run(monkeypatch, "tune", f"--config={file}", "--splits=1", "--candidates=8")
+    said = capsys.readouterr().out
+    tuned, record = tmp_path / "config.tuned.yaml", json.loads((tmp_path / "config.tuned.json").read_text())
+    assert str(tuned) in said
+    assert len(record["tried"]) == 8
+    assert record["tried"][0]["options"] == {}
+    assert record["best"]["val_loss"] <= record["as_configured"]["val_loss"]
+    assert record["isolated"] > 0
+    found = Setting.read(tuned)
+    assert found.model == Setting.read(file).with_options(record["best"]["options"]).model
+    assert found.rounds == record["best"]["max_steps"]
+    assert tuned.read_text().startswith("# Written by: python -m gfl_lightning tune")
+
+
+def test_tune_never_sees_test_labels(tmp_path: Path) -> None:
+    graph = Setting.read(config(tmp_path)).data_set().graph
+    hidden = graph.without_test()
+    assert not bool(hidden.mask(Split.TEST).any())
+    assert hidden.num_clients == graph.num_clients
+
+
+def test_candidates_fit_together_and_come_the_same_way() -> None:
+    graph = SC(num_clients=20, num_features=5).graph
+    drawn = candidates(graph, 60)
+    assert drawn == candidates(graph, 60)
+    assert len({json.dumps(one, sort_keys=True) for one in drawn}) == 60
+    setting = Setting({"class_path": "SC"}, MODEL)
+    for options in drawn:
+        setting.with_options(options).gfl(graph, 0).engine_on(graph, 3)
+    kinds = {one["personal"]["class_path"] for one in drawn[2:]}
+    assert kinds == {"Shared", "OwnLevel", "OwnSlopes", "Gate"}
+    assert {one["local.weight_decay"] for one in drawn[2:]} == {0.0, 1e-3, 1e-2}
+
+
+def test_shuffling_moves_clients_and_keeps_the_shape() -> None:
+    graph = SC(num_clients=20, num_features=5).graph
+    other = shuffled(graph, 1)
+    assert not torch.equal(other.edge_index, graph.edge_index)
+    degrees = [torch.bincount(one.edge_index[0], minlength=20).sort().values for one in (graph, other)]
+    assert torch.equal(*degrees)
+    assert torch.equal(other.x, graph.x)
+
+
+def test_newcomers_have_no_part_in_training() -> None:
+    graph = SC(num_clients=30, num_features=5).graph
+    found = Newcomers.of(graph, 0)
+    assert found is not None
+    assert found.without.num_clients == 24
+    joined = graph.client[found.rows].unique()
+    assert len(joined) == 6
+    assert bool((~found.stay[joined]).all())
+    assert found.without.num_samples == int(found.stay[graph.client].sum())
+    assert torch.equal(found.without.x, graph.x[found.stay[graph.client]])
+    kept = found.stay[graph.edge_index].all(0)
+    assert found.without.num_edges == int(kept.sum()) // 2
+    assert not bool(found.whole.mask(Split.TRAIN).any())
+    assert Newcomers.of(SC(num_clients=20, num_features=5).graph, 0) is not None
+
+
+def test_pooled_models_see_training_rows_alone_and_dummies_know_their_clients() -> None:
+    graph = SC(num_clients=30, num_features=5).graph
+    tested = graph.mask(Split.TEST)
+    for method in POOLED:
+        found = method.prediction(graph)
+        assert found.shape == (graph.num_samples, 2)
+        torch.testing.assert_close(found.sum(1), torch.ones(graph.num_samples, dtype=torch.float64))
+    plain, dummies = (scores(graph, method.prediction(graph), tested)["auroc"] for method in POOLED[:2])
+    assert dummies > plain
+
+
+def test_sizes_are_groups_of_all_clients(tmp_path: Path) -> None:
+    graph = Setting.read(config(tmp_path)).data_set().graph
+    names, groups = size_groups(graph)
+    assert len(names) == len(groups)
+    assert torch.stack(groups).sum(0).tolist() == [1] * graph.num_clients
+
+
+def test_a_gate_without_neighbours_is_its_level(tmp_path: Path) -> None:
+    gate = {"class_path": "Gate", "init_args": {"level": 2.0}}
+    setting = Setting.read(config(tmp_path, personal=gate))
+    by_key = {method.key: method for method in methods(setting, setting.data_set().graph)}
+    assert by_key["fedavg"].options["personal"] == {"class_path": "OwnLevel", "init_args": {"strength": 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("command", "change", "sentence"),
+    [
+        (["compare"], None, "The following arguments are required: --config."),
+        (["compare", "--config=nowhere.yaml"], None, "--config must name a file, got 'nowhere.yaml'"),
+        (["compare", "--config=c.yaml", "--splits=0"], {}, "--splits must be at least 1, got 0"),
+        (["compare", "--config=c.yaml", "--out=c.yaml"], {}, "--out must be a folder, got 'c.yaml'"),
+        (["compare", "--config=c.yaml", "--seeds=3"], {}, "Unrecognized arguments: --seeds=3."),
+        (["tune", "--config=c.yaml", "--candidates=0"], {}, "--candidates must be at least 1, got 0"),
+        (["tune", "--config=c.yaml", "--out=c.txt"], {}, "--out must end in .yaml, got 'c.txt'"),
+        (["tune", "--config=c.yaml", "--out=c.yaml"], {}, "--out must be another file than the configuration"),
+        (
+            ["compare", "--config=c.yaml"],
+            {"model": "Central"},
+            "model must be GFL, which others are compared with",
+        ),
+        (["compare", "--config=c.yaml"], {"data": None}, r"data must name a class \(class_path\) in the configuration"),
+        (
+            ["tune", "--config=c.yaml"],
+            {"trainer": {"callbacks": [{"class_path": "callbacks.DPSGD"}]}},
+            "trainer.callbacks must protect nothing here, as every run would spend of it, got 'callbacks.DPSGD'",
+        ),
+        (
+            ["tune", "--config=c.yaml"],
+            {"trainer": {"max_steps": -1}},
+            "trainer.max_steps must be a number of rounds, got -1",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    command: list[str],
+    change: dict[str, Any] | None,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if change is not None:
+        content = {"model": MODEL, "data": {"class_path": "SC"}} | change
+        Path("c.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(SystemExit) as stop:
+        run(monkeypatch, *command)
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert re.search(sentence, said), said
+    assert list(tmp_path.iterdir()) == ([tmp_path / "c.yaml"] if change is not None else [])
+
+
+def test_help_needs_no_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run(monkeypatch, "compare", "--help")
+    assert stop.value.code == 0
+    assert "whether the graph helps" in " ".join(capsys.readouterr().out.split())
