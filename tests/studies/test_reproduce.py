@@ -210,14 +210,14 @@ def test_processes_end_on_ctrl_c_and_keep_what_is_finished(tmp_path: Path) -> No
         start_new_session=True,
     )
     deadline = time.monotonic() + 90
-    while not list(tmp_path.glob("cells/*.json")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("cells/[!.]*.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert "the same command goes on from there" in errors
-    kept = list(tmp_path.glob("cells/*.json"))
+    kept = list(tmp_path.glob("cells/[!.]*.json"))
     assert kept
     assert all(strict(file.read_text())["record"]["accuracy"] > 0.1 for file in kept)
-    assert not list(tmp_path.glob("cells/*.part"))
+    assert not list(tmp_path.glob("cells/.*"))
