@@ -32,6 +32,10 @@ def _weight(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and bool(torch.isfinite(value).all())
 
 
+def _made(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"rounds"} and _count(value["rounds"])
+
+
 def _listed(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
@@ -74,6 +78,7 @@ ROUNDS: dict[str, Rule] = {
     "scheduler": (_named(lambda value: not isinstance(value, Tensor)), "a scheduler in words"),
     "stopped": (lambda value: value is None or _texts(value), "the callbacks that asked to stop"),
 }
+LOOPS: dict[str, Rule] = {"fit_loop": (_made, "a number of rounds")}
 BEST: dict[str, Rule] = {
     "round": (_count, "a number of rounds"),
     "val_loss": (_number, "a loss"),
@@ -101,8 +106,9 @@ def require_layout(checkpoint: Any, argument: str) -> None:
     require(
         rounds["best"]["round"] <= done, argument, f"have its best among its {done} rounds", rounds["best"]["round"]
     )
-    made = checkpoint["loops"].get("fit_loop")
-    require(made == {"rounds": done}, argument, f"count {done} rounds wherever it does", made)
+    _require(checkpoint["loops"], "loops", LOOPS, argument)
+    made = checkpoint["loops"]["fit_loop"]["rounds"]
+    require(made == done, argument, f"count {done} rounds wherever it does", made)
 
 
 def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def _longer(summary: dict[str, Any]) -> str:
 
 def _tested(summary: dict[str, Any]) -> dict[str, str]:
     """How the best model fared on the test samples: accuracy of classes, error of numbers."""
+    if math.isnan(summary["test_loss"]):
+        return {"test score": "not known, as no test sample gave a number"}
     loss = f"(loss {summary['test_loss']:.4f})"
     if "test_mae" in summary:
         return {"test error": f"{summary['test_mae']:.6g} in the mean over samples, absolute {loss}"}
@@ -52,7 +55,8 @@ def _tested(summary: dict[str, Any]) -> dict[str, str]:
 
 def _scored(summary: dict[str, Any]) -> dict[str, str]:
     """What else tells how good the best model is, and what one would reach without any."""
-    if "baseline_accuracy" not in summary and "baseline_mae" not in summary:
+    known = "baseline_accuracy" in summary or "baseline_mae" in summary
+    if not known or math.isnan(summary["test_loss"]):
         return {}
     if "test_mae" in summary:
         rmse, rank = summary["test_rmse"], summary["test_spearman"]

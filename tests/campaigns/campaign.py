@@ -128,7 +128,7 @@ def command_line(*arguments: str) -> Outcome:
     if (
         code == 0
         and arguments[:1] == ("fit",)
-        and "% of samples" not in out.getvalue()
+        and "best round" not in out.getvalue()
         and "--print_config" not in arguments
     ):
         return Outcome("worse", "exit code 0 without a summary")

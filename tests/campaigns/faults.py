@@ -9,10 +9,12 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -165,31 +167,73 @@ class Kills(Signals):
         self.name, self.numbers, self.elsewhere = "kill −9, TMPDIR elsewhere", (signal.SIGKILL,), "/dev/shm"
 
 
+SIZES = ("4k", "16k", "64k", "128k", "256k", "512k", "1m")
+LIMITS = (0, 100, 1000, 3000, 10_000, 20_000, 40_000)
+
+
+@contextmanager
+def disk(folder: Path, size: str) -> Iterator[Path]:
+    """A small file system of its own."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True, capture_output=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True, capture_output=True)
+
+
+def may_mount(folder: Path) -> bool:
+    """Whether this process may have file systems of its own."""
+    try:
+        with disk(folder, "4k"):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    finally:
+        folder.rmdir()
+
+
 @dataclass
 class FullDisks(Campaign):
-    """Fits whose files may only grow so large: one sentence, nothing half-written, and the last checkpoint is whole."""
+    """Fits on a small disk, or whose files may only grow so large, or with a full disk as TMPDIR alone.
+
+    One sentence, nothing half-written, and the checkpoints that are there are whole; a full TMPDIR harms no fit.
+    """
 
     def __post_init__(self) -> None:
-        self.name = "full disks"
+        self.mounts = may_mount(self.folder / "may mount")
+        self.name = f"full disks ({'tmpfs, ' if self.mounts else ''}limit on file size)"
 
     def run(self, draw: random.Random) -> Outcome:
         """One case."""
-        limit = draw.choice([0, 100, 1000, 3000, 10_000, 20_000, 40_000])
-        status, said = in_a_child(
-            ["fit", *FIT, *SAVING],
-            lambda child: None,
-            lambda: (
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-            )[1],
-        )
+        what = draw.choice(["folder", "folder", "TMPDIR", "limit"])
+        size, limit = draw.choice(SIZES), draw.choice(LIMITS)
+        if what == "limit" or not self.mounts:
+            return self._fit(
+                lambda: (
+                    signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+                )
+            )
+        with disk(Path("runs" if what == "folder" else "elsewhere").absolute(), size) as small:
+            if what == "folder":
+                return self._fit(lambda: None)
+            with suppress(OSError):
+                (small / "full").write_bytes(bytes(2 << 20))
+            outcome = self._fit(lambda: setattr(tempfile, "tempdir", str(small)))
+            return outcome if outcome.kind != "refused" else Outcome("worse", "a full TMPDIR ended a fit")
+
+    def _fit(self, before: Callable[[], object]) -> Outcome:
+        status, said = in_a_child(["fit", *FIT, *SAVING], lambda child: None, before)
         code = os.waitstatus_to_exitcode(status)
         for file in Path("runs").rglob("*.ckpt"):
             read_sealed(file, file.name)
+        left = [file.name for file in Path("runs").rglob(".*") if file.name[1:2].isdigit()]
+        if left:
+            return Outcome("worse", f"half-written {left}")
         if code == 0:
             return Outcome("ran")
         if code == TRACEBACK:
             return Outcome("traceback", said[-200:])
-        return (
-            Outcome("refused") if code == cli.EXIT_BAD_INPUT else Outcome("worse", f"exit code {code}: {said[-200:]}")
-        )
+        sentence = code == cli.EXIT_BAD_INPUT and said.count("error: ") == 1
+        return Outcome("refused") if sentence else Outcome("worse", f"exit code {code}: {said[-200:]}")

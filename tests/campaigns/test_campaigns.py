@@ -15,13 +15,13 @@ from campaigns.predictions import Predictions
 from campaigns.tables import Tables
 
 CASES: list[tuple[type[Campaign], int]] = [
-    (Configurations, 40),
+    (Configurations, 70),
     (Tables, 300),
-    (Predictions, 200),
-    (Checkpoints, 80),
+    (Predictions, 300),
+    (Checkpoints, 200),
     (GraphFiles, 300),
     (Signals, 2),
-    (FullDisks, 4),
+    (FullDisks, 8),
 ]
 
 

@@ -98,3 +98,10 @@ def test_the_screen_shows_every_part_by_its_class() -> None:
 )
 def test_parts_in_words(part: Any, text: str) -> None:
     assert part_text(part_record(part)) == text
+
+
+def test_a_fit_without_test_samples_shows_no_score() -> None:
+    nothing = replace(FIT, test=ClassMetrics(*[math.nan] * 4), baseline={"accuracy": math.nan, "log_loss": math.nan})
+    shown = render(nothing.record(), None)
+    assert "test score  not known, as no test sample gave a number" in shown
+    assert "nan" not in shown
