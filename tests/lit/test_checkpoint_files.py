@@ -98,7 +98,8 @@ def test_no_option_of_a_checkpoint_is_imported_or_run(
 def test_a_count_of_rounds_that_is_none_is_one_sentence(run: Run, fitted: Path, made: Any) -> None:
     file = resealed(fitted / "checkpoints/last.ckpt", lambda c: c["loops"].update(fit_loop=made))
     code, _, error = run("test", *SMALL, "--ckpt_path", file)
-    assert (code, error.count("\n")) == (2, 1) and error.startswith("error: ckpt_path must hold a number of rounds"), error
+    assert (code, error.count("\n")) == (2, 1), error
+    assert error.startswith("error: ckpt_path must hold a number of rounds")
 
 
 def test_every_flipped_bit_and_every_cut_is_noticed(fitted: Path) -> None:
