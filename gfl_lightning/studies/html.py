@@ -19,6 +19,8 @@ def html_page(outcome: Outcome, pictures: dict[str, list[Picture]]) -> Page:
     seconds = sum(record["seconds"] for record in outcome.records.values())
     verdict = QUICK.strip("*") if outcome.quick else _agreement(outcome)
     sections: list[Section] = [Text("Left out", outcome.notes)] if outcome.notes else []
+    if "summary" not in outcome.studies:  # drawn of the studies that it is made of
+        sections += [Figure(picture.caption, picture.figure) for picture in pictures.get("summary", [])]
     for study, rows in outcome.studies.items():
         title = TITLES.get(study, study.capitalize())
         lines = []

@@ -82,7 +82,8 @@ def test_compare_says_and_writes_what_it_finds(
     assert list(by_key) == [*ours, *(pooled.key for pooled in POOLED), "baseline"]
     assert [one["needs_data_in_one_place"] for one in record["methods"]] == [False] * 7 + [True] * 3 + [False]
     text = (tmp_path / "out" / "compare.html").read_text()
-    assert "http" not in text
+    assert "http://" not in text
+    assert "https://" not in text
     assert record["verdict"] in text
     for title in ("Methods", "Clients that lose by the graph", "Client graph", "Settings"):
         assert f"<h2>{title}</h2>" in text

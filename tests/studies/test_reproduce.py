@@ -63,7 +63,8 @@ def test_quick_run_of_each_study(study: str, tmp_path: Path, request: pytest.Fix
 
     text = (tmp_path / "results.md").read_text()
     whole = (tmp_path / "results.html").read_text()
-    assert "http" not in whole
+    assert "http://" not in whole
+    assert "https://" not in whole
     assert whole.count("data:image/png;base64,") == len(list((tmp_path / "images" / "results").glob("*.png")))
     assert "Quick run" in text
     assert "| --- |" in text or study == "curves"
