@@ -13,7 +13,7 @@ setup: $(READY)  ## create .venv and install what is pinned in .ci/constraints.t
 $(READY): pyproject.toml .ci/constraints.txt
 	@test -n "$(BASE_PYTHON)" || { echo "setup needs Python 3.11 on the PATH"; exit 1; }
 	$(BASE_PYTHON) -m venv .venv
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt --editable '.[dev,deploy]'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt --editable '.[dev,deploy,examples]'
 	@touch $@
 
 fit: $(READY)  ## run the main job on embedded data

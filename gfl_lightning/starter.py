@@ -30,6 +30,12 @@ model:
   init_args:
     aggregator:
       class_path: APPNP      # Identity: plain federated averaging, nobody sees a neighbour
+      init_args:
+        alpha: 0.6           # how much a client listens to itself rather than to its neighbours, above 0 and up to 1
+    personal:
+      class_path: OwnLevel   # a level of each client's own, never uploaded; Shared: one model for all
+      init_args:
+        strength: 2          # so many rows of a client hold its level half way to everybody's
     local:
       lr: 0.2                # the clients' learning rate
       steps: 5               # updates of each client between two rounds

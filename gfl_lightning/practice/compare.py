@@ -13,8 +13,10 @@ from gfl_lightning.practice.command import Order
 from gfl_lightning.practice.comparison import Comparison
 from gfl_lightning.practice.markdown import page
 from gfl_lightning.practice.methods import best_rate, methods
+from gfl_lightning.practice.page import html_page
 from gfl_lightning.practice.setting import Setting
 from gfl_lightning.practice.trial import start, trial
+from gfl_lightning.reports.page.page import write_page
 from gfl_lightning.reports.summary import strict
 from gfl_lightning.whole_files import whole_file
 
@@ -33,6 +35,7 @@ def compare(order: Order) -> None:
         scratch.write_text(page(found, order.command), encoding="utf-8")
     with whole_file(order.out / "compare.png") as scratch:
         found.figure().savefig(scratch, format="png")
+    write_page(order.out / "compare.html", html_page(found, order.command))
     print(found.table().to_string(index=False))
     print("* needs all rows in one place\n")
     print(found.verdict)

@@ -9,11 +9,14 @@ from torch import Tensor
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.practice.methods import Method
+from gfl_lightning.practice.mixing import mixed
 from gfl_lightning.practice.newcomers import Newcomers
 from gfl_lightning.practice.pooled import POOLED
 from gfl_lightning.practice.setting import Setting
 from gfl_lightning.reports.scores import baseline, scores
 
+MIXED = ("mixed", "each client's mix of graph, FedAvg and isolated")
+MIXED_OF = ("graph", "fedavg", "isolated")
 BASELINE = ("baseline", "baseline: nothing but the labels")
 Scores = dict[str, float]
 
@@ -73,10 +76,10 @@ def size_groups(graph: ClientGraph, most: int = 3) -> tuple[list[str], list[Tens
 
 
 def start(methods: list[Method]) -> list[Found]:
-    """A place for what each method will reach: those given, the pooled ones and the baseline."""
+    """A place for what each method will reach: those given, their mix, the pooled ones, the baseline."""
     ours = [Found(method.key, method.title, in_one_place=False) for method in methods]
     theirs = [Found(method.key, method.title, in_one_place=True) for method in POOLED]
-    return [*ours, *theirs, Found(*BASELINE, in_one_place=False)]
+    return [*ours, Found(*MIXED, in_one_place=False), *theirs, Found(*BASELINE, in_one_place=False)]
 
 
 def trial(
@@ -86,12 +89,17 @@ def trial(
     by_key = {one.key: one for one in found}
     _, groups = size_groups(graph)
     newcomers = Newcomers.of(graph, seed)
+    predictions = {}
     for method in methods:
         run = method.run(setting, method.graph(graph, seed), seed, rates[method.key])
-        by_key[method.key].add(graph, run.prediction(), groups)
+        predictions[method.key] = run.prediction()
+        by_key[method.key].add(graph, predictions[method.key], groups)
         predicted = None if newcomers is None else method.of_newcomers(setting, newcomers, seed, rates[method.key])
         if newcomers is not None and predicted is not None:
             by_key[method.key].new.append(scores(newcomers.whole, predicted, newcomers.rows))
+    together = mixed(graph, [predictions[key] for key in MIXED_OF if key in predictions])
+    by_key[MIXED[0]].add(graph, together, groups)
+    by_key[MIXED[0]].new += by_key["graph"].new[-1:] if newcomers is not None else []  # without a label, no mix
     for pooled in POOLED:
         by_key[pooled.key].add(graph, pooled.prediction(graph), groups)
         if newcomers is not None:

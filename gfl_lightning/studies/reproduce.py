@@ -6,12 +6,14 @@ import sys
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.datasets.planetoid import read_planetoid
+from gfl_lightning.reports.page.page import write_page
 from gfl_lightning.studies import audit_page
 from gfl_lightning.studies.catalogue import STUDIES, shrunk
 from gfl_lightning.studies.cell import Cell, Row
 from gfl_lightning.studies.command import Order
 from gfl_lightning.studies.drawing import save
 from gfl_lightning.studies.figures import pictures
+from gfl_lightning.studies.html import html_page
 from gfl_lightning.studies.outcome import Outcome, as_json
 from gfl_lightning.studies.page import IMAGES, page
 from gfl_lightning.studies.pool import run_cells
@@ -53,7 +55,7 @@ def reproduce(order: Order) -> Outcome:
 
 
 def write(outcome: Outcome, order: Order) -> None:
-    """results.json, results.md and the figures."""
+    """results.json, results.md, results.html and the figures."""
     made = pictures(outcome)
     for picture in (picture for some in made.values() for picture in some):
         save(picture, order.out / IMAGES)
@@ -64,7 +66,9 @@ def write(outcome: Outcome, order: Order) -> None:
     for name, text in files.items():
         with whole_file(order.out / name) as scratch:
             scratch.write_text(text, encoding="utf-8")
-    print(f"{order.out / 'results.md'}, results.json and {sum(map(len, made.values()))} figures are written.")
+    write_page(order.out / "results.html", html_page(outcome, made))
+    count = sum(map(len, made.values()))
+    print(f"{order.out / 'results.md'}, results.html, results.json and {count} figures are written.")
 
 
 def _without_what_needs_cora(studies: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], tuple[str, ...]]:

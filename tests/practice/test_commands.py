@@ -78,14 +78,22 @@ def test_compare_says_and_writes_what_it_finds(
     assert record["verdict"] in (tmp_path / "out" / "compare.md").read_text()
     assert (tmp_path / "out" / "compare.png").stat().st_size > 10_000
     by_key = {one["key"]: one for one in record["methods"]}
-    ours = ["graph", "shuffled", "fedavg", "graph_shared", "fedavg_shared", "isolated"]
+    ours = ["graph", "shuffled", "fedavg", "graph_shared", "fedavg_shared", "isolated", "mixed"]
     assert list(by_key) == [*ours, *(pooled.key for pooled in POOLED), "baseline"]
-    assert [one["needs_data_in_one_place"] for one in record["methods"]] == [False] * 6 + [True] * 3 + [False]
+    assert [one["needs_data_in_one_place"] for one in record["methods"]] == [False] * 7 + [True] * 3 + [False]
+    text = (tmp_path / "out" / "compare.html").read_text()
+    assert "http://" not in text
+    assert "https://" not in text
+    assert record["verdict"] in text
+    for title in ("Methods", "Clients that lose by the graph", "Client graph", "Settings"):
+        assert f"<h2>{title}</h2>" in text
     known = {key: one["known"]["auroc"]["mean"] for key, one in by_key.items()}
     assert known["baseline"] == pytest.approx(0.5)
     assert known["graph_shared"] > known["fedavg_shared"]
     assert min(known["graph"], known["pooled_linear_clients"]) > known["baseline"] + 0.2
     assert by_key["isolated"]["new"] is None
+    assert by_key["mixed"]["new"]["auroc"]["values"] == by_key["graph"]["new"]["auroc"]["values"]
+    assert known["mixed"] > known["baseline"] + 0.2
     assert by_key["graph_shared"]["new"]["auroc"]["mean"] > by_key["shuffled"]["new"]["auroc"]["mean"]
     pairs = [
         one

