@@ -6,6 +6,7 @@ import math
 import os
 from typing import Any
 
+LARGEST_RATE = 3.4e38
 SHARE_OF_MEMORY = 0.9
 
 
@@ -32,8 +33,9 @@ def require_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def require_rate(argument: str, value: float) -> None:
-    """Refuse a learning rate that is not positive and finite."""
-    require(0 < value < math.inf, argument, "be positive and finite", value)
+    """Refuse a learning rate that is not a positive number which 32 bits can hold."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    require(number and 0 < value <= LARGEST_RATE, argument, "be positive and finite in 32 bits", value)
 
 
 def require_room(argument: str, value: Any, numbers: float, size: int = 8) -> None:

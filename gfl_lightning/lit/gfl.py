@@ -37,6 +37,7 @@ from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.graphs.records.as_they_are import AsTheyAre
 from gfl_lightning.graphs.records.records import Records
+from gfl_lightning.graphs.records.rotated import Rotated
 from gfl_lightning.graphs.records.shared_labels import SharedLabels
 from gfl_lightning.lit.options import described
 from gfl_lightning.lit.private_flow import PRIVATE, outside_the_guarantee, steered_by_data
@@ -70,7 +71,7 @@ from gfl_lightning.privacy.randomise.withheld import Withheld
 from gfl_lightning.privacy.report import PrivacyReport
 
 KNOWN = (SGC, Identity, LearnablePolynomial, Linear, Momentum, FedAdam, OwnLevel, OwnSlopes, Gate)  # by short names too
-KNOWN_RECORDS = (SharedLabels, RandomisedOnce, Subset, MultiBit, GaussianDirection, Withheld, Piecewise)
+KNOWN_RECORDS = (SharedLabels, Rotated, RandomisedOnce, Subset, MultiBit, GaussianDirection, Withheld, Piecewise)
 
 NOBODYS = Terms(torch.empty(0), torch.empty(0))
 

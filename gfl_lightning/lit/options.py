@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from pydoc import locate
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, NoReturn, get_args, get_type_hints
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.parts import CLASS, OPTIONS, describe, typed
@@ -24,8 +24,17 @@ def described(arguments: Mapping[str, Any]) -> dict[str, Any]:
     {'k': 3}
     """
     kind = type(arguments["self"]) if "self" in arguments else None
+    if kind is not None:
+        _require_parts(kind, arguments)
     module = {} if kind is None else {MODULE: f"{kind.__module__}.{kind.__qualname__}"}
     return module | {name: describe(value) for name, value in arguments.items() if name not in NOT_KEPT}
+
+
+def _require_parts(module: type, arguments: Mapping[str, Any]) -> None:
+    """Refuse ``None`` where the module's constructor has a part or a value."""
+    for name, kind in get_type_hints(module.__init__).items():  # type: ignore[misc]
+        absent = name in arguments and arguments[name] is None
+        require(not absent or type(None) in get_args(kind), name, "be given, or left out for its default", None)
 
 
 def rebuilt(module: type, options: Mapping[str, Any]) -> dict[str, Any]:

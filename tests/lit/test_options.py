@@ -14,7 +14,9 @@ from graph_builders import random_clients
 from lit_options import BASES, RAGGED, Args, parser
 from lit_types import Watch
 
+from gfl_lightning.checks import InputError, require_rate
 from gfl_lightning.lit import cli
+from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.rounds import FederatedTrainer
 
 COMMANDS = {
@@ -177,3 +179,15 @@ def test_verbose_and_output_are_what_they_say(
         assert metric not in run(command, *RAGGED, f"--ckpt_path={best}", "--verbose=false")
     run("predict", *RAGGED, f"--ckpt_path={best}", "--output=p.csv")
     assert len(pd.read_csv("p.csv")) == random_clients("sc").num_samples
+
+
+@pytest.mark.parametrize("name", ["encoder", "aggregator", "local", "personal", "server", "participation", "records"])
+def test_a_part_that_is_none_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InputError, match=f"^{name} must be given, or left out for its default, got None"):
+        GFL(4, 2, **{name: None})
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan"), 1e39, "fast", True])
+def test_a_rate_that_is_none_is_refused_whatever_its_type(value: Any) -> None:
+    with pytest.raises(InputError, match="^lr must be positive and finite in 32 bits, got"):
+        require_rate("lr", value)
