@@ -122,7 +122,7 @@ class ClientGraph:
             validation.check_tensor("edge_weight", edge_weight)
         num_clients = validation.count_clients(client)
         validation.check_edge_list(edge_index, edge_weight, num_clients)
-        edge_index, edge_weight = remove_self_loops(edge_index, edge_weight)
+        edge_index, edge_weight = remove_self_loops(edge_index.long(), edge_weight)
         ascending = edge_index.sort(dim=0).values
         edge_index, edge_weight = coalesce(ascending, edge_weight, num_clients, reduce="mean")
         edge_index, edge_weight = to_undirected(edge_index, edge_weight, num_clients)

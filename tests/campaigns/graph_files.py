@@ -41,7 +41,9 @@ def _other(value: Any, draw: random.Random) -> Any:
             lambda: value.T if value.ndim == 2 else value * 2 if value.dtype != torch.bool else ~value,
             lambda: torch.full_like(value, draw.choice([0, 1])),
             lambda: value * draw.choice([-1, 10**6]) if value.dtype != torch.bool else value,
-            lambda: value[:100].float() * draw.choice([float("nan"), float("inf"), 1e25, -1.0]),
+            lambda: (
+                (value[:100] if value.ndim else value).float() * draw.choice([float("nan"), float("inf"), 1e25, -1.0])
+            ),
             lambda: value.to_sparse() if value.dtype != torch.bool else value,
             lambda: value[:1].expand(value.shape) if value.ndim else value,
             lambda: torch.zeros(1, dtype=value.dtype).expand(10**10),
