@@ -10,7 +10,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-
 from campaigns.campaign import KINDS, Campaign, conduct
 from campaigns.checkpoints import Checkpoints
 from campaigns.configurations import Configurations

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from campaigns.campaign import Campaign, Outcome, command_line
+
 from gfl_lightning.lit.checkpoint_layout import require_layout
 from gfl_lightning.sealed_files import read_sealed, seal
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from lit_options import leaves, parser
-
 from campaigns.campaign import Campaign, Outcome, command_line
+from lit_options import leaves, parser
 
 BASES: list[list[str]] = [
     ["--model=GFL", "--data=DNC", "--data.num_clients=50", "--data.num_features=5", "--model.encoder.hidden=[4]"],

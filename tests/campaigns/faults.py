@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from campaigns.campaign import Campaign, Outcome
+
 from gfl_lightning.lit import cli
 from gfl_lightning.sealed_files import read_sealed
 

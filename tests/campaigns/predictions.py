@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from table_builders import clinics
-
 from campaigns.campaign import Campaign, Outcome, command_line
 from campaigns.tables import OPTIONS, drawn, short, text_of
+from table_builders import clinics
+
 from gfl_lightning.graphs.tables.client_tables import ClientTables
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.reports.predictions import prediction_table, write_table

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from campaigns.campaign import Campaign, Outcome
 from table_builders import clinics
 
-from campaigns.campaign import Campaign, Outcome
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.graphs.tables.client_tables import ClientTables

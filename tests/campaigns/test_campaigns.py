@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from campaigns.campaign import Campaign, conduct
 from campaigns.checkpoints import Checkpoints
 from campaigns.configurations import Configurations
