@@ -25,12 +25,8 @@ TYPES += [torch.complex64, torch.int8]
 
 def _other(value: Any, draw: random.Random) -> Any:
     """Something else in the place of a field."""
-    whole = (
-        isinstance(value, torch.Tensor)
-        and 0 < value.numel() < 10**6
-        and value.layout == torch.strided
-        and not value.is_meta
-    )
+    tensor = isinstance(value, torch.Tensor) and 0 < value.numel() < 10**6
+    whole = tensor and value.layout == torch.strided and not value.is_meta
     makers: list[Any] = [
         lambda: draw.choice([None, 1, -1, 2, 1.5, float("nan"), "abc", [], [1, 2], {}, (1,), 10**30, True, 2**62]),
         lambda: torch.zeros([draw.choice([0, 1, 2, 5]) for _ in range(draw.randrange(4))], dtype=draw.choice(TYPES)),

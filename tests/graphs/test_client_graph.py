@@ -183,13 +183,6 @@ def test_repeated_weighted_edges_stay_symmetric_to_the_bit() -> None:
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_edges_in_a_narrow_type_are_those_of_the_wide_one(kind: torch.dtype) -> None:
-<<<<<<< HEAD
-    N = 100  # N² fits none of the narrow types but one
-    ring = torch.stack([torch.arange(N), torch.arange(1, N + 1) % N])
-    column = torch.arange(N)
-    columns: dict[str, Any] = {"x": torch.eye(N), "y": column % 2, "client": column, "split": column % 3}
-    columns |= {"shared": column >= 0, "num_classes": 2, "edge_weight": 1 + torch.rand(N, generator=torch.Generator())}
-=======
     N = 100  # N² does not fit 8 bits
     ring = torch.stack([torch.arange(N), torch.arange(1, N + 1) % N])
     column = torch.arange(N)
@@ -199,7 +192,6 @@ def test_edges_in_a_narrow_type_are_those_of_the_wide_one(kind: torch.dtype) -> 
         "num_classes": 2,
         "edge_weight": 1 + torch.rand(N, generator=torch.Generator().manual_seed(0)),
     }
->>>>>>> hardening
     wide = ClientGraph.from_edges(edge_index=ring, **columns)
     narrow = ClientGraph.from_edges(edge_index=ring.to(kind), **columns)
     assert torch.equal(narrow.edge_index, wide.edge_index)

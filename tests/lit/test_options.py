@@ -189,5 +189,5 @@ def test_a_part_that_is_none_is_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan"), 1e39, "fast", True])
 def test_a_rate_that_is_none_is_refused_whatever_its_type(value: Any) -> None:
-    with pytest.raises(InputError, match="^lr must be positive and finite in 32 bits, got"):
+    with pytest.raises(InputError, match=r"^lr must be positive and finite in 32 bits, got"):
         require_rate("lr", value)
