@@ -34,7 +34,8 @@ def require_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
 def require_rate(argument: str, value: float) -> None:
     """Refuse a learning rate that is not a positive number which 32 bits can hold."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    require(number and 0 < value <= LARGEST_RATE, argument, "be positive and finite in 32 bits", value)
+    require(number and 0 < value < float("inf"), argument, "be positive and finite", value)
+    require(value <= LARGEST_RATE, argument, f"be at most {LARGEST_RATE:g}, as 32 bits hold no more", value)
 
 
 def require_room(argument: str, value: Any, numbers: float, size: int = 8) -> None:
