@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup fit test lint types contract check bench clean
+.PHONY: help setup fit test lint types contract check processes bench clean
 
 BASE_PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PYTHON := .venv/bin/python
@@ -33,6 +33,9 @@ contract: $(READY)  ## import-linter: dependencies point one way
 	.venv/bin/lint-imports
 
 check: lint types contract test  ## everything that must hold before a change lands
+
+processes: $(READY)  ## run deployments of real processes, with faults, three at a time (minutes)
+	$(PYTHON) -m pytest -m processes --numprocesses 3 --dist worksteal tests/deploy
 
 bench: $(READY)  ## measure speed as ratios within one process
 	$(PYTHON) -m benchmarks

@@ -15,7 +15,7 @@ from benchmarks.timing import in_turns
 from gfl_lightning.deploy import phases
 from gfl_lightning.deploy.aggregation import Aggregation, PlainAggregation
 from gfl_lightning.deploy.batches import OwnBatches
-from gfl_lightning.deploy.codec import Rules, decode, encode
+from gfl_lightning.deploy.codec import decode, encode
 from gfl_lightning.deploy.envelope import SERVER, Envelope, Outgoing
 from gfl_lightning.deploy.masking.aggregation import MaskedAggregation
 from gfl_lightning.deploy.masking.contributions import SharedVectors
@@ -23,6 +23,7 @@ from gfl_lightning.deploy.masking.keys import AgreementKey
 from gfl_lightning.deploy.masking.options import Masking
 from gfl_lightning.deploy.masking.site import MaskedSite
 from gfl_lightning.deploy.masking.streams import add_streams
+from gfl_lightning.deploy.rules import Rules
 from gfl_lightning.deploy.site_party import PartyOptions, SiteParty
 from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.federated.protocol.choice import ProtocolName
@@ -37,6 +38,7 @@ from gfl_lightning.models.model import Model
 
 SITES, FEATURES, CLASSES = 8, 1433, 7
 LOCAL = LocalTraining(lr=0.1, steps=10)
+PROTOCOLS: tuple[ProtocolName, ...] = ("jacobian", "gram")
 MOST = 2**31
 
 
@@ -57,8 +59,8 @@ class InOneProcess:
         graph = one_sample_each(torch.randn(SITES, FEATURES, generator=generator).clamp_min(0), ring)
         A = propagation(graph, model.aggregator.gamma)
         server = ServerParty(A, model, model.initial_weights(generator), torch.full((SITES,), 1 / SITES))
-        vectors, names = SharedVectors(model, self.protocol, compensated=True), [f"site{k}" for k in range(SITES)]
-        options = PartyOptions(model, LOCAL, self.protocol, whole_factors=True)
+        vectors, names = SharedVectors(model, by_factors=True, compensated=True), [f"site{k}" for k in range(SITES)]
+        options = PartyOptions(model, LOCAL, self.protocol)
         for k, name in enumerate(names):
             own = one_sample_each(graph.x[k : k + 1], torch.empty(2, 0, dtype=torch.int64))
             batches = OwnBatches({k: k}, {k: 1}, SITES, 1, LOCAL, 0)
@@ -139,13 +141,16 @@ def milliseconds(run: Callable[[], object], times: int) -> float:
 
 
 def measure() -> dict[str, float]:
-    """What keys and masks cost, and a masked round of the factors over the paper's plain one."""
+    """What keys and masks cost, and masked rounds over plain ones of the same protocol."""
     one, other, words = AgreementKey.new(), AgreementKey.new().public, np.zeros(645_000, dtype="<u8")
-    plain, masked = InOneProcess("jacobian", Masking()), InOneProcess("gram", Masking(on=True))
-    without, with_masks = in_turns(plain.round, masked.round, repeats=9, warm_up=1)
-    print(f"8 sites in one process: plain round {1000 * without:.0f} ms, masked round {1000 * with_masks:.0f} ms")
+    found = {}
+    for protocol in PROTOCOLS:
+        plain, masked = InOneProcess(protocol, Masking()), InOneProcess(protocol, Masking(on=True))
+        without, with_masks = in_turns(plain.round, masked.round, repeats=9, warm_up=1)
+        print(f"8 sites in one process, {protocol}: plain {1000 * without:.0f} ms, masked {1000 * with_masks:.0f} ms")
+        found[f"masked_{protocol}"] = with_masks / without
     return {
         "mask_pair_ms": milliseconds(lambda: one.agree(other, b"benchmark"), 50),
         "mask_645k_ms": milliseconds(lambda: add_streams(words, [bytes(32)]), 20),
-        "masked_round": with_masks / without,
+        **found,
     }

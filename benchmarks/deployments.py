@@ -74,7 +74,7 @@ def seconds_per_round(clients: int, places: dict[str, Any] | None = None, **mode
         finally:
             for process in running:
                 processes.end(process)
-        return median(one["seconds"] for one in NewsFile(server.run).read()[3:])
+        return median(float(one["seconds"]) for one in NewsFile(server.run).read()[3:])
 
 
 def _start(folder: Path, site: str) -> subprocess.Popen[bytes]:
@@ -91,9 +91,15 @@ def _start(folder: Path, site: str) -> subprocess.Popen[bytes]:
 
 
 def measure() -> dict[str, float]:
-    """Seconds a round under both protocols, and with a hundred clients at each site."""
-    return {
-        "deployed_jacobian": seconds_per_round(1),
-        "deployed_gram": seconds_per_round(1, protocol="gram"),
+    """Seconds a round under both protocols, with a hundred clients at each site, and masked over plain."""
+    masks = {"masking": {}}
+    jacobian, gram = seconds_per_round(1), seconds_per_round(1, protocol="gram")
+    figures = {
+        "deployed_jacobian": jacobian,
+        "deployed_gram": gram,
         "deployed_many": seconds_per_round(100, protocol="gram"),
+        "deployed_masked_jacobian": seconds_per_round(1, masks) / jacobian,
+        "deployed_masked_gram": seconds_per_round(1, masks, protocol="gram") / gram,
     }
+    print(f"after rounds between processes the machine's load was {os.getloadavg()[0]:.1f}")
+    return figures

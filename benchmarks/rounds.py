@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from torch_geometric.nn import APPNP
@@ -18,8 +19,15 @@ from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.datasets.sc import SC
 from gfl_lightning.graphs.datasets.snc import SNC
+from gfl_lightning.models.aggregators import appnp
+from gfl_lightning.models.aggregators.aggregator import Aggregator
+from gfl_lightning.models.encoders.encoder import Encoder
+from gfl_lightning.models.encoders.linear import Linear
+from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.privacy.randomise.once import RandomisedOnce, randomised
+from gfl_lightning.privacy.randomise.priv_unit import PrivUnit
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from oracle import Client, dense_powers, run_round
@@ -29,9 +37,11 @@ def our_round(
     graph: ClientGraph,
     local: LocalTraining,
     protection: Protection = Protection(),  # noqa: B008  # frozen
+    encoder: Encoder = MLP(),  # noqa: B008
+    aggregator: Aggregator = appnp.APPNP(),  # noqa: B008
 ) -> Callable[[], None]:
     """A program that makes the next round each time it is called."""
-    federation = Federation(graph, local=local, protection=protection)
+    federation = Federation(graph, encoder, aggregator, local=local, protection=protection)
     state = federation.start()
 
     def run() -> None:
@@ -88,6 +98,15 @@ def noise_cost(graph: ClientGraph, local: LocalTraining) -> float:
     return noisy / plain
 
 
+def randomised_cost(graph: ClientGraph, encoder: Encoder, aggregator: Aggregator, dimensions: int) -> float:
+    """Time of a round on records that were randomised once over that of a plain one on the records themselves."""
+    local, once = LocalTraining(), RandomisedOnce(features=PrivUnit(dimensions))
+    records = once.heard(randomised(graph, once, np.random.default_rng(0)), aggregator.gamma)
+    private = our_round(records, local, encoder=encoder, aggregator=aggregator)
+    plain, ours = in_turns(our_round(graph, local), private, repeats=60, warm_up=10)
+    return ours / plain
+
+
 def cora_peak() -> int:
     """Peak bytes of preparing and running rounds on the Cora-sized case, above the data."""
     graph = cora_sized()
@@ -119,6 +138,8 @@ def measure() -> dict[str, float]:
         "subcora_vs_central": against_central(subcora_sized(), local),
         "cora_vs_central": against_central(cora_sized(), local),
         "noise_cost": noise_cost(subcora_sized(), local),
+        "randomised_round": randomised_cost(cora_sized(), Linear(), appnp.APPNP(0.01, 40), 256),
+        "randomised_mlp_round": randomised_cost(cora_sized(), MLP(), appnp.APPNP(), 128),
         "cora_peak_mb": in_fresh_process(cora_peak) / 1e6,
         "snc_vs_oracle": against_oracle(SNC().graph, LocalTraining(0.2, 10), 2),
         "sc_vs_oracle": against_oracle(SC().graph, LocalTraining(0.2, 10, 5), 2),

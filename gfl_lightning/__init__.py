@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gfl_lightning.federated.server.fed_adam import FedAdam
     from gfl_lightning.federated.server.momentum import Momentum
     from gfl_lightning.graphs.client_graph import ClientGraph
+    from gfl_lightning.graphs.datasets.citations import Citations
     from gfl_lightning.graphs.datasets.client_graph_file import ClientGraphFile
     from gfl_lightning.graphs.datasets.dnc import DNC
     from gfl_lightning.graphs.datasets.karate import KarateClub
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gfl_lightning.lit.local_mlps import LocalMLPs
     from gfl_lightning.lit.rounds import FederatedTrainer
     from gfl_lightning.models.aggregators.appnp import APPNP
+    from gfl_lightning.models.aggregators.chosen_appnp import ChosenAPPNP
     from gfl_lightning.models.aggregators.identity import Identity
     from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
     from gfl_lightning.models.aggregators.sgc import SGC
@@ -61,6 +63,8 @@ __all__ = [
     "SNC",
     "Average",
     "Central",
+    "ChosenAPPNP",
+    "Citations",
     "ClientGraph",
     "ClientGraphFile",
     "ClientTables",
@@ -95,6 +99,8 @@ _HOMES = {
     "APPNP": "models.aggregators.appnp",
     "Average": "federated.server.average",
     "Central": "lit.central",
+    "ChosenAPPNP": "models.aggregators.chosen_appnp",
+    "Citations": "graphs.datasets.citations",
     "ClientGraph": "graphs.client_graph",
     "ClientGraphFile": "graphs.datasets.client_graph_file",
     "ClientTables": "graphs.tables.client_tables",

@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 USAGE = """usage: python -m gfl_lightning COMMAND [--config FILE] [options]
@@ -15,6 +16,7 @@ commands:
   validate   metrics of a checkpoint on the validation samples
   test       metrics of a checkpoint on the test samples
   predict    write predictions.csv: predicted label and class probabilities of every sample
+  export     write what may leave of a private run: its weights, ε, δ, unit and adversary
   compare    train the graph, FedAvg, isolated and pooled models on several splits: does the graph help here?
   tune       search for good settings by validation loss, and write a configuration
   init DIR   write a starter: a commented configuration and two small tables
@@ -33,11 +35,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "audit": ("gfl_lightning.audit.command",),
     "compare": ("gfl_lightning.practice.command", "compare"),
     "deploy": ("gfl_lightning.deploy.command",),
+    "export": ("gfl_lightning.lit.exporting",),
     "init": ("gfl_lightning.starter",),
     "reproduce": ("gfl_lightning.studies.command",),
     "tune": ("gfl_lightning.practice.command", "tune"),
 }
 """The module behind a command that is not Lightning's, and what its ``main`` is told before the arguments."""
+LIGHTNINGS = ("fit", "validate", "test", "predict")
 
 
 def main() -> None:
@@ -45,6 +49,12 @@ def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(USAGE, end="")
         return
+    if not sys.argv[1].startswith("-") and sys.argv[1] not in (*COMMANDS, *LIGHTNINGS):
+        known = sorted((*COMMANDS, *LIGHTNINGS))
+        near = get_close_matches(sys.argv[1], known, n=1)
+        hint = f" Perhaps {near[0]}." if near else ""
+        print(f"error: COMMAND must be one of {', '.join(known)}, got {sys.argv[1]!r}.{hint}", file=sys.stderr)
+        sys.exit(2)
     if sys.argv[1] in COMMANDS:
         home, *told = COMMANDS[sys.argv[1]]
         loaded(home).main(*told, sys.argv[2:])

@@ -33,9 +33,18 @@ def require_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
 
 def require_rate(argument: str, value: float) -> None:
     """Refuse a learning rate that is not a positive number which 32 bits can hold."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    require(number and 0 < value < float("inf"), argument, "be positive and finite", value)
+    require(_is_number(value) and 0 < value < float("inf"), argument, "be positive and finite", value)
+    require_scheduled_rate(argument, value)
+
+
+def require_scheduled_rate(argument: str, value: float) -> None:
+    """Refuse the rate of a round; a schedule may end at 0, where nobody moves."""
+    require(_is_number(value) and 0 <= value < float("inf"), argument, "be finite and not negative", value)
     require(value <= LARGEST_RATE, argument, f"be at most {LARGEST_RATE:g}, as 32 bits hold no more", value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def require_room(argument: str, value: Any, numbers: float, size: int = 8) -> None:

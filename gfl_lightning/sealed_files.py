@@ -68,6 +68,15 @@ def read_sealed(source: str | Path | IO[bytes], argument: str) -> Any:
     return content
 
 
+def is_sealed(file: Path) -> bool:
+    """Whether a file ends as a sealed one does; its content is not looked at."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - 100))
+        return SEAL.search(stream.read()) is not None
+
+
 def previous_of(file: Path) -> Path:
     """The name under which a sealed file is kept when another takes its place.
 

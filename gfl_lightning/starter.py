@@ -8,12 +8,12 @@ import os
 import random
 import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gfl_lightning.checks import InputError, require
+from gfl_lightning.checks import require
+from gfl_lightning.command_line import Parser, answered
 
 CLINICS, PATIENTS = 12, 20
 CONFIG = """\
@@ -23,21 +23,24 @@ CONFIG = """\
 # Every option: python -m gfl_lightning fit --data.help ClientTables, and --model.help GFL.
 
 trainer:
-  max_steps: 60              # communication rounds; the one with the lowest validation loss is kept
+  max_steps: 300             # communication rounds at most; the one with the lowest validation loss is kept
 
 model:
   class_path: GFL            # Central and LocalMLPs are baselines: all data in one place, every client alone
   init_args:
+    encoder:
+      class_path: MLP        # the model that all share; hidden: [] makes it linear
+      init_args: {{hidden: [64], bias: true}}
+    weighting: samples       # a client counts by its training rows; uniform: all clients alike
     aggregator:
       class_path: APPNP      # Identity: plain federated averaging, nobody sees a neighbour
       init_args:
         alpha: 0.6           # how much a client listens to itself rather than to its neighbours, above 0 and up to 1
     personal:
       class_path: OwnLevel   # a level of each client's own, never uploaded; Shared: one model for all
-      init_args:
-        strength: 2          # so many rows of a client hold its level half way to everybody's
+    # mix: {{fedavg: true, steps: [20, 200]}}  # each client weighs FedAvg and training on alone, by its validation rows
     local:
-      lr: 0.2                # the clients' learning rate
+      lr: 0.2                # the clients' learning rate; 0.05 for counts (loss: Poisson)
       steps: 5               # updates of each client between two rounds
       batch_size: 8          # samples of an update; null: all of a client's
 
@@ -49,8 +52,10 @@ data:
     task: sc                 # sc: each row has its own label; snc: one label per client; dnc: one row per client
     client: clinic           # column of client ids, any text
     label: outcome           # column of labels, any values; empty where it is unknown
+    # loss: SquaredError     # where labels are numbers; Huber with outliers, Poisson for counts
     id: patient              # column of sample ids, unique within a client; leave it out to number the rows
     # split: split           # column of train, val, test or none; without one the split is drawn:
+    # split_by: day          # column of times: the earliest rows train, the latest test
     fractions: [0.6, 0.2, 0.2]       # of train, val and test, by row in sc and by client in snc and dnc
     # features: [age, marker, ward]  # all other columns, unless you list them
     categorical: [ward]      # text is categorical anyway, numbers only if you list them
@@ -83,15 +88,11 @@ def init(folder: str) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run ``init``, turning a mistake into one sentence and exit code 2."""
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print(f"usage: python -m gfl_lightning init DIR\n\n{__doc__}")
-        return
-    try:
-        require(len(arguments) == 1, "init", "be given one folder", list(arguments))
-        init(arguments[0])
-    except (InputError, OSError) as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        sys.exit(2)
+    about = "Write a commented configuration and two tiny tables, to replace by your own."
+    parser = Parser(prog="python -m gfl_lightning init", usage="%(prog)s DIR", description=about)
+    parser.add_argument("folder", metavar="DIR", help="a new or empty folder")
+    with answered():
+        init(parser.parse_args(arguments).folder)
 
 
 def _samples() -> Iterable[tuple[object, ...]]:

@@ -39,6 +39,20 @@ def whole_file(file: Path, previous: Path | None = None) -> Iterator[Path]:
         scratch.unlink(missing_ok=True)
 
 
+def try_writing(folder: Path) -> None:
+    """Write to a folder, which need not exist, and leave no trace: what fails there fails before any long work."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    scratch = _scratch(folder / "probe")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch.touch()
+    finally:
+        scratch.unlink(missing_ok=True)
+        for one in made:
+            with suppress(OSError):
+                one.rmdir()
+
+
 def _scratch(file: Path) -> Path:
     """A name beside a file that no other process uses, here or on a machine that shares the folder."""
     return file.with_name(f".{os.getpid()}-{_here()}.{file.name}")

@@ -25,6 +25,11 @@ from gfl_lightning.graphs.tables.settings import Settings
 Replies = tuple[dict[str, bytes], dict[str, str]]
 Absent = Callable[[str, int], bool]
 SITES = {"north": ("a", "d", "f"), "south": ("b",), "west": ("c", "e")}
+PUBLIC: dict[str, Any] = {
+    "ranges": {"age": (0.0, 120.0), "lactate": (0.0, 10.0)},
+    "categories": {"ward": ("A", "B", "C")},
+    "classes": ("ill", "well"),
+}
 CLIENTS = sorted(name for names in SITES.values() for name in names)
 
 
@@ -104,7 +109,7 @@ def plan(task: str = "sc", rounds: int = 3, **options: Any) -> Plan:
 class Faulty(Transport):
     """Local sites, of which one does not answer some phases of some rounds, or answers something else."""
 
-    inner: LocalTransport
+    inner: Transport
     absent: Absent = lambda phase, t: False
     wrong: Callable[[str, bytes], bytes] = lambda phase, blob: blob
     site: str = "north"

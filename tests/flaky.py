@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import safetensors.torch
+from torch import Tensor
+
+from gfl_lightning.deploy.codec import CHECKSUM, LENGTH, MARK
 from gfl_lightning.deploy.driver import Driver
 from gfl_lightning.deploy.transport import Transport
 
@@ -35,11 +39,16 @@ class Flaky(Transport):
 
 
 def header(blob: bytes) -> bytes:
-    length = int.from_bytes(blob[36:40], "big")
-    return blob[40 : 40 + length]
+    text = blob[len(MARK) + CHECKSUM :]
+    return text[LENGTH : LENGTH + int.from_bytes(text[:LENGTH], "big")]
+
+
+def tensors(blob: bytes) -> dict[str, Tensor]:
+    """The tensors of a blob."""
+    return safetensors.torch.load(blob[len(MARK) + CHECKSUM + LENGTH + len(header(blob)) :])
 
 
 def flaky_driver(made: Driver, lost: Lost) -> Driver:
     """A driver whose transport loses what a test says."""
-    made.transport = Flaky(made.transport, lost)
+    made.transport = made.ask.transport = Flaky(made.transport, lost)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
@@ -33,8 +34,10 @@ def parser() -> LightningArgumentParser:
             found.append(parser)
             raise InterruptedError
 
-    with pytest.raises(InterruptedError):
-        Parser()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["gfl_lightning"])  # no command: the parsers of all of them
+        with pytest.raises(InterruptedError):
+            Parser()
     return found[0]
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.privacy.exact_normal import FINENESS, rounded_normal
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.mechanisms.mechanism import Mechanism
 from gfl_lightning.privacy.noise_source import NoiseSource
@@ -70,8 +71,6 @@ def _drawn(mechanism: Mechanism, shape: tuple[int, ...], source: NoiseSource) ->
     """Noise on one upload."""
     if not mechanism.is_noisy:
         return torch.zeros(shape, dtype=torch.float64)
-    if isinstance(mechanism, Gaussian):
-        return mechanism.std * source.normal(shape)
     return mechanism.draw(shape, source)
 
 
@@ -108,7 +107,9 @@ def _private_steps(federation: Federation, W: Weights, t: int) -> dict[int, dict
     draws = []
     for step in range(federation.local.steps):
         source = federation.noise_key.source("step", t, step)
-        draws.append({n: source.normal((len(training), *w.shape)) for n, w in W.items()})
+        draws.append(
+            {n: rounded_normal((len(training), *w.shape), source).double() / 2**FINENESS for n, w in W.items()}
+        )
     options = {}
     for place, (client, count) in enumerate(zip(training.clients.tolist(), training.counts.tolist(), strict=True)):
         b = min(count, federation.local.batch_size or count)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gfl_lightning.whole_files import whole_file
+from gfl_lightning.whole_files import try_writing, whole_file
 
 
 def killed_while_writing(file: Path) -> int:
@@ -43,3 +43,12 @@ def test_a_file_that_fails_leaves_nothing_and_the_one_before(tmp_path: Path) -> 
         scratch.write_text("half \ud800", encoding="utf-8")
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
     assert file.read_text() == "before"
+
+
+def test_trying_a_folder_leaves_no_trace(tmp_path: Path) -> None:
+    try_writing(tmp_path / "new" / "er")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        try_writing(tmp_path / "file" / "folder")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]

@@ -13,20 +13,20 @@ from torch import Tensor
 STRENGTHS = torch.logspace(-4, 4, 17)
 
 
-def decode(phi: Tensor, x: Tensor, observed: Tensor, noise: float = 0.0) -> Tensor:
+def decode(phi: Tensor, x: Tensor, observed: Tensor, noise: Tensor | None = None) -> Tensor:
     """x̄ + (observed − φ̄)ᵀ D, from public ``phi [P, f]`` and ``x [P, d]`` and an ``observed [f]``.
 
-    The strength of the ridge is the one with the least error in leaving one public record out; ``noise`` is the
-    standard deviation of noise in ``observed``, which public records get too.
+    The strength of the ridge is the one with the least error in leaving one public record out; ``noise [f]`` is the
+    standard deviation of noise in each number of ``observed``, which those of public records get too.
 
     >>> x = torch.eye(3)
     >>> decode(x @ torch.tensor([[2.0, 0, 0], [0, 3, 0], [0, 0, 5]]), x, torch.tensor([0.0, 3.0, 0.0])).argmax()
     tensor(1)
     """
-    if noise:
+    if noise is not None and bool(noise.any()):
         phi = phi + noise * torch.randn(phi.shape, generator=torch.Generator().manual_seed(0), dtype=phi.dtype)
     mean_phi, mean_x = phi.mean(0), x.mean(0)
-    spread = phi.std(0).clamp_min(1e-6 * phi.abs().max()).clamp_min(torch.finfo(phi.dtype).tiny)
+    spread = phi.std(0, correction=0).clamp_min(1e-6 * phi.abs().max()).clamp_min(torch.finfo(phi.dtype).tiny)
     centred, target = (phi - mean_phi) / spread, (observed - mean_phi) / spread
     gram, aim = centred @ centred.T, x - mean_x
     scale = gram.diagonal().mean().clamp_min(torch.finfo(phi.dtype).tiny)

@@ -23,6 +23,7 @@ class Knowledge:
         samples: how many records the target has; numbers of samples are public.
         seed: of anything random in the attack.
         std: standard deviation of the noise on each kind of message, which is public.
+        disguise: standard deviation of what a record like the target's was randomised by, before anything was sent.
     """
 
     public_x: Tensor
@@ -31,6 +32,15 @@ class Knowledge:
     samples: int = 1
     seed: int = 0
     std: Mapping[type[Message], float] = field(default_factory=dict)
+    disguise: float = 0.0
+
+    @property
+    def as_sent(self) -> Tensor:
+        """The public records, randomised as the target's was ``[P, d]``."""
+        if not self.disguise:
+            return self.public_x
+        generator, x = torch.Generator().manual_seed(self.seed), self.public_x
+        return x + self.disguise * torch.randn(x.shape, generator=generator, dtype=x.dtype)
 
     @property
     def mean(self) -> Tensor:
@@ -38,9 +48,11 @@ class Knowledge:
         return self.public_x.mean(0)
 
     def draw(self, count: int) -> Tensor:
-        """Public records at random ``[count, d]``, the same for the same seed."""
-        generator = torch.Generator().manual_seed(self.seed)
-        return self.public_x[torch.randint(len(self.public_x), (count,), generator=generator)]
+        """Different guesses ``[count, d]``: public records in any order, then normal ones of their mean and spread."""
+        generator, x = torch.Generator().manual_seed(self.seed), self.public_x
+        first = x[torch.randperm(len(x), generator=generator)[:count]]
+        drawn = torch.randn(count - len(first), x.shape[1], generator=generator, dtype=x.dtype)
+        return torch.cat([first, self.mean + x.std(0, correction=0) * drawn])
 
     def shares(self) -> Tensor:
         """How frequent each class is among public records ``[c]``."""
@@ -56,12 +68,16 @@ class OwnPlace(Knowledge):
         own_label: its label, or the most frequent one of its records.
         neighbours: Ã_kj of its direct neighbours; nothing where it does not know the graph.
         candidates: records of clients it asks about, whose names and records it knows ``[q, d]``.
+        named_x: records of clients whose names and Ã_kj it knows, direct neighbours and others ``[p, d]``.
+        named: their Ã_kj ``[p]``.
     """
 
     own_x: Tensor = field(default_factory=lambda: torch.empty(0))
     own_label: int = 0
     neighbours: Tensor = field(default_factory=lambda: torch.empty(0))
     candidates: Tensor = field(default_factory=lambda: torch.empty(0))
+    named_x: Tensor = field(default_factory=lambda: torch.empty(0))
+    named: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +87,13 @@ class TwoWorlds(Knowledge):
     Args:
         worlds: the target's records in either world, differing in one ``[n, d]`` each.
         uploads: what a client with given records uploads at given weights, before noise: the program is public.
+        landmarks: where the target hides behind a secret rotation: records that are known, and as the server reads
+            them ``[p, d]`` each.
     """
 
     worlds: tuple[Tensor, Tensor] = field(default_factory=lambda: (torch.empty(0), torch.empty(0)))
     uploads: Callable[[Weights, Tensor], tuple[Message, ...]] = field(default=lambda _w, _x: ())
+    landmarks: tuple[Tensor, Tensor] = field(default_factory=lambda: (torch.empty(0), torch.empty(0)))
 
 
 @dataclass(frozen=True, eq=False)

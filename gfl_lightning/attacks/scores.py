@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 NAMED = 10
 READ = 0.95
+CLOSE = ((READ, "all but exactly"), (0.8, "closely"), (0.5, "roughly"), (-1.0, "faintly"))
 
 
 def cosine(guess: Tensor, truth: Tensor) -> float:
@@ -22,6 +23,16 @@ def cosine(guess: Tensor, truth: Tensor) -> float:
     if not bool(guess.isfinite().all()):
         return 0.0
     return max(0.0, min(1.0, float(F.cosine_similarity(guess.double(), truth.double(), dim=0))))
+
+
+def how_close(similarity: float) -> str:
+    """A cosine in words.
+
+    >>> how_close(0.99), how_close(0.5)
+    ('all but exactly (cosine 0.99)', 'roughly (cosine 0.50)')
+    """
+    word = next(word for least, word in CLOSE if similarity >= least)
+    return f"{word} (cosine {similarity:.2f})"
 
 
 def named(guess: Tensor, truth: Tensor) -> float:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.func import jacrev
 
 from gfl_lightning.federated.protocol.messages import FactorAggregate, FactorUpload, JacobianAggregate, JacobianUpload
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+
+ENOUGH = 32
 
 
 def jacobian_units(encoder: SizedEncoder, weights: Weights, jacobian: Weights) -> tuple[Tensor, Tensor] | None:
@@ -29,6 +32,24 @@ def jacobian_units(encoder: SizedEncoder, weights: Weights, jacobian: Weights) -
         return None
     rows = jacobian[name].flatten(0, 1)
     return rows, rows.new_ones(len(rows))
+
+
+def multiples(encoder: SizedEncoder, weights: Weights, public_x: Tensor) -> Tensor | None:
+    """How much of a record a row of `jacobian_units` holds, the mean over public records ``[rows]``.
+
+    With the paper's encoder that is the share of records that switch a unit on, with others ∂h_o/∂(W x)_m, which may be
+    negative. ``None`` where no weight meets the features alone.
+    """
+    structure, name = encoder.structure, encoder.encoder.feature_weight
+    if structure is not None:
+        return (public_x @ structure.split(weights)[0].T > 0).to(public_x).mean(0)
+    if name is None:
+        return None
+    total, some = public_x.new_zeros(()), public_x[:ENOUGH]
+    for x in some:
+        rows = jacrev(lambda w, x=x: encoder(w, x))(encoder.own(weights))[name].flatten(0, 1)
+        total = total + rows @ x / x.square().sum().clamp_min(torch.finfo(x.dtype).tiny)
+    return total / max(1, len(some))
 
 
 def activation(encoder: SizedEncoder, jacobian: Weights) -> Tensor | None:
@@ -55,9 +76,9 @@ def uploaded_units(
 
 def received_units(
     encoder: SizedEncoder, weights: Weights, message: JacobianAggregate | FactorAggregate
-) -> Tensor | None:
-    """T_k ``[m, d]`` as a client receives it; ``None`` where the message does not hold it."""
+) -> tuple[Tensor, Tensor] | None:
+    """T_k ``[m, d]`` as a client receives it, and how precise; ``None`` where the message does not hold it."""
     if isinstance(message, JacobianAggregate):
-        found = jacobian_units(encoder, weights, message.grad_C)
-        return None if found is None else found[0]
-    return message.T if message.T is not None and message.T.ndim == 2 else None
+        return jacobian_units(encoder, weights, message.grad_C)
+    T = message.T if message.T is not None and message.T.ndim == 2 else None
+    return None if T is None else (T, T.new_ones(len(T)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias, TypeVar
 
 from gfl_lightning.federated.protocol.messages import Message
@@ -89,9 +90,24 @@ class View:
         """The view of the first rounds; of one, it is that of a server that forgets each round after it."""
         return replace(self, rounds=self.rounds[:most])
 
+    def spread(self, most: int) -> View:
+        """The view of so many rounds at equal distances, or of all."""
+        chosen = {round(i * (len(self) - 1) / max(1, most - 1)) for i in range(most)}
+        return replace(self, rounds=tuple(self.rounds[place] for place in sorted(chosen) if self.rounds))
+
+    def held(self) -> View:
+        """The same view, each of its rounds made once: for several attacks on one target."""
+        return replace(self, rounds=tuple(_once(make, self.received) for make in self.rounds))
+
     def kinds(self) -> set[type[Message]]:
         """Which kinds of messages there are, as far as the first rounds that have any show."""
         for one in self:
             if one.messages:
                 return {type(message) for message in one.messages}
         return set()
+
+
+def _once(make: Making, received: Kinds) -> Making:
+    """The making of a round that makes all messages when it is first asked for some."""
+    whole = cache(lambda: make(received))
+    return lambda kinds: whole().only(kinds)

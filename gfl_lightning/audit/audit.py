@@ -8,14 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gfl_lightning.audit.by_fellows import by_fellows, by_outsider
+from gfl_lightning.audit.by_server import by_server
 from gfl_lightning.audit.cast import Cast, Scale
 from gfl_lightning.audit.findings import Finding
 from gfl_lightning.audit.recording import Recording, record
 from gfl_lightning.audit.seeing import Seeing
 from gfl_lightning.audit.shadowing import shadow_membership
 from gfl_lightning.audit.sights import Everything, Sight
+from gfl_lightning.audit.stage import Stage
 from gfl_lightning.audit.subject import Subject
-from gfl_lightning.audit.trials import Stage
 from gfl_lightning.audit.unturning import undone
 from gfl_lightning.checks import require
 
@@ -27,20 +29,23 @@ class Audit:
     Args:
         findings: one for each attack that applies.
         accuracy: of the final model on the test samples, by their true labels.
-        claimed_epsilon: what is promised against the server; ∞ where nothing is.
         seconds: what it took.
+        claimed_epsilon: what is promised against the server; ∞ where nothing is.
+        nominal_epsilon: what the same mechanisms promise with a secret key; differs where noise is drawn from a seed.
     """
 
     findings: tuple[Finding, ...]
     accuracy: float
-    claimed_epsilon: float
     seconds: float
+    claimed_epsilon: float = math.inf
+    nominal_epsilon: float = math.inf
 
     def as_dict(self) -> dict[str, Any]:
         """For strict JSON; an ε of ∞ is ``null``."""
         return {
             "accuracy": None if math.isnan(self.accuracy) else round(self.accuracy, 6),
             "claimed_epsilon": None if math.isinf(self.claimed_epsilon) else self.claimed_epsilon,
+            "nominal_epsilon": None if math.isinf(self.nominal_epsilon) else self.nominal_epsilon,
             "seconds": round(self.seconds, 1),
             "findings": [finding.as_dict() for finding in self.findings],
         }
@@ -99,13 +104,13 @@ def audit(
     if recorded is None:
         federation = subject.build(subject.trained_on(subject.seed), subject.seed)
         recorded = record(federation, subject.rounds, before_each)
-    stage = Stage(cast, Seeing(recorded, subject.seed), scale, subject.words, subject.delta)
-    findings = stage.server(sight)
+    stage = Stage(subject, cast, Seeing(recorded, subject.seed), scale)
+    findings = by_server(stage, sight)
     if subject.known_to_clients:
-        findings += undone(cast, stage.seeing, scale)
+        findings += undone(stage)
     elif isinstance(sight, Everything):
-        findings += stage.fellow() + stage.outsider()
+        findings += by_fellows(stage) + by_outsider(stage)
         membership = shadow_membership(subject, cast, scale)
         findings += [] if membership is None else [membership]
     accuracy = recorded.accuracy(subject.graph)
-    return Audit(tuple(findings), accuracy, subject.claimed_epsilon, time.perf_counter() - started)
+    return Audit(tuple(findings), accuracy, time.perf_counter() - started)

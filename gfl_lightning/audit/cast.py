@@ -24,7 +24,8 @@ class Scale:
         victims: clients that the server attacks, of each kind of attack.
         fellows: training clients that attack their neighbours.
         shadows: federations that an outsider trains; fewer than 4 mean that it does not.
-        noisy_rounds: rounds that are looked at where every look draws the noise of a whole Jacobian.
+        noisy_rounds: rounds that are looked at where every look draws the noise of a whole Jacobian; half as many
+            clients are attacked there.
     """
 
     victims: int = 40

@@ -13,7 +13,13 @@ from torch.func import jacrev, vmap
 
 from gfl_lightning.federated.protection.protected_messages import protected, sample_means
 from gfl_lightning.federated.protocol.choice import ProtocolName
-from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload, Message, RepresentationUpload
+from gfl_lightning.federated.protocol.messages import (
+    FactorUpload,
+    JacobianUpload,
+    Message,
+    ModelUpload,
+    RepresentationUpload,
+)
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.mechanisms.mechanism import Mechanism
@@ -46,7 +52,11 @@ class ClientProgram:
     @property
     def std(self) -> dict[type[Message], float]:
         """How large the noise on each kind of upload is: its standard deviation, where it has one."""
-        parts = {RepresentationUpload: self.protection.hidden, JacobianUpload: self.protection.jacobian}
+        parts = {
+            RepresentationUpload: self.protection.hidden,
+            JacobianUpload: self.protection.jacobian,
+            ModelUpload: self.protection.update,
+        }
         return {kind: part.spread for kind, part in parts.items()}
 
     def uploads(
@@ -65,6 +75,23 @@ class ClientProgram:
             elif self.compensated:
                 messages.append(JacobianUpload(client, self._jacobian(W, x)))
         return tuple(protected(message, self.protection, weights, source, each) for message in messages)
+
+    def drawn(
+        self, weights: Weights, x: Tensor, client: int, source: NoiseSource, first: bool = True
+    ) -> tuple[Message, ...]:
+        """The same, its Gaussian noise drawn quickly: of the same law but for rounding to the lattice."""
+        messages = self.silent.uploads(weights, x, client, source, first)
+        return tuple(self._blurred(message, source) for message in messages)
+
+    def _blurred(self, message: Message, source: NoiseSource) -> Message:
+        if isinstance(message, RepresentationUpload):
+            return replace(message, h=message.h + quick_noise(self.protection.hidden, message.h, source))
+        if isinstance(message, JacobianUpload):
+            noisy = {
+                J: part + quick_noise(self.protection.jacobian, part, source) for J, part in message.jacobian.items()
+            }
+            return replace(message, jacobian=noisy)
+        return message
 
     def _jacobian(self, W: Weights, x: Tensor) -> Weights:
         """∇ĥ by its factors, or by differentiating."""
@@ -86,6 +113,14 @@ class ClientProgram:
         if len(x) > 1:
             return FactorUpload(client, a, U=pattern.to(x.dtype).T @ x / len(x))
         return FactorUpload(client, a, pattern[0], x[0] if first else None)
+
+
+def quick_noise(mechanism: Mechanism, part: Tensor, source: NoiseSource) -> Tensor:
+    """Gaussian noise for a part of an upload, in the place of what `_silent` left out."""
+    if not isinstance(mechanism, Gaussian) or not mechanism.is_noisy:
+        return part.new_zeros(())
+    generator = torch.Generator().manual_seed(int(source.words(1)))
+    return mechanism.std * torch.randn(part.shape, generator=generator).to(part)
 
 
 def _silent(mechanism: Mechanism) -> Mechanism:

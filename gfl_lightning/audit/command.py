@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from typing import Any
 
 from pytorch_lightning.cli import LightningArgumentParser
 
-from gfl_lightning.audit.audit import Audit, audit, require_auditable
 from gfl_lightning.audit.cast import Scale
 from gfl_lightning.audit.figure import save
+from gfl_lightning.audit.of_model import audited
 from gfl_lightning.audit.page import page, screen
-from gfl_lightning.audit.subject import Subject
 from gfl_lightning.checks import InputError, require
+from gfl_lightning.command_line import EXIT_DIVERGED
 from gfl_lightning.engine.engine import DivergedError
-from gfl_lightning.federated.federation import Federation
-from gfl_lightning.graphs.client_graph import ClientGraph
 from gfl_lightning.lit import cli
-from gfl_lightning.lit.failures import EXIT_DIVERGED
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.whole_files import whole_file
@@ -58,22 +54,6 @@ class AuditCLI(cli.RoundsCLI):
                 scratch.write_text(content, encoding="utf-8")
         print(screen(found))
         print(f"{'files':>17}  {folder}")
-
-
-def audited(model: GFL, graph: ClientGraph, rounds: int, scale: Scale) -> Audit:
-    """The audit of a model that is set up on a graph, its protection planned and its account kept."""
-    model.begin_rounds(0, {})
-    delta = model.account.guarantee.delta if model.account.protects else 0.0
-
-    def build(data: ClientGraph, seed: int) -> Federation:
-        return model.federation_on(data, seed, model.account.in_force)
-
-    subject = Subject(graph, build, rounds, model.seed, model.records, delta=delta)
-    require_auditable(subject)
-    found = audit(subject, scale, before_each=model.charge_round)
-    report = model.privacy
-    claimed = math.inf if report is None else report.epsilon
-    return Audit(found.findings, found.accuracy, claimed, found.seconds)
 
 
 def main(arguments: list[str]) -> None:

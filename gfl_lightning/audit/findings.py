@@ -11,6 +11,8 @@ from gfl_lightning.attacks.attack import Attack
 from gfl_lightning.attacks.scores import READ
 from gfl_lightning.audit.intervals import better, interval
 
+HARDLY, FEW = 0.05, 6
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -68,12 +70,13 @@ def found(
     scores: Sequence[float],
     blind: Sequence[float],
     empirical_epsilon: float = math.nan,
+    bounds: tuple[float, float] | None = None,
 ) -> Finding:
-    """The finding of scores on some targets."""
+    """The finding of scores on some targets; ``bounds`` is their interval where targets share luck."""
     success, read = sum(scores) / len(scores), sum(score >= READ for score in scores) / len(scores)
-    low, high = interval(scores)
-    beats = better(scores, blind)
-    verdict = attack.in_words(success, read) if beats else "no better than guessing"
+    low, high = interval(scores) if bounds is None else bounds
+    beats = better(scores, blind) if bounds is None else low > sum(blind) / len(blind)
+    verdict = verdict_of(attack.in_words(success, read), success, sum(blind) / len(blind), beats, len(scores))
     return Finding(
         attack.adversary,
         attack.name,
@@ -90,6 +93,21 @@ def found(
         verdict,
         empirical_epsilon,
     )
+
+
+def verdict_of(words: str, success: float, blind: float, beats: bool, targets: int) -> str:
+    """What a success says, beside what guessing scores: neither a small difference nor few targets are told as more.
+
+    >>> verdict_of("all is read", 0.27, 0.25, True, 99)
+    'hardly better than guessing (0.27 against 0.25)'
+    >>> verdict_of("all is read", 1.0, 0.67, False, 3)
+    'too few targets to tell'
+    """
+    if not beats:
+        return "too few targets to tell" if targets < FEW and success - blind > HARDLY else "no better than guessing"
+    if success - blind < HARDLY:
+        return f"hardly better than guessing ({success:.2f} against {blind:.2f})"
+    return words
 
 
 def _short(value: Any) -> Any:

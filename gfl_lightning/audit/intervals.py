@@ -39,6 +39,20 @@ def interval(scores: Sequence[float], seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def two_way_interval(scores: Sequence[Sequence[float]], seed: int = 0) -> tuple[float, float]:
+    """Of the mean of scores in rows and columns that share luck, such as records in federations: both are resampled.
+
+    >>> two_way_interval([[1.0, 1.0], [1.0, 1.0]])
+    (1.0, 1.0)
+    """
+    values = np.asarray(scores, dtype=float)
+    generator = np.random.default_rng(seed)
+    rows, columns = (generator.integers(size, size=(RESAMPLES, size)) for size in values.shape)
+    means = values[rows[:, :, None], columns[:, None, :]].mean((1, 2))
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
 def better(scores: Sequence[float], blind: Sequence[float], seed: int = 0) -> bool:
     """Whether scores exceed those of guessing on the same targets: the 95 % bootstrap interval of the mean difference.
 

@@ -19,9 +19,22 @@ nothing: somebody may know a better one. Noise on the uploads that are attacked 
 def page(title: str, found: Audit, about: Sequence[str]) -> str:
     """The page of one audit."""
     parts = [f"# What the messages reveal: {title}", "\n\n".join(about), summary(found), EXPLAINED]
+    parts[3:3] = ["## In plain words", in_words(found.findings), "## Attack by attack"]
     parts += ["![Success of each attack beside guessing](audit.png)", table(found.findings), "## The attacks"]
     parts.append(glossary(found.findings))
     return "\n\n".join(parts) + "\n"
+
+
+def in_words(findings: Sequence[Finding]) -> str:
+    """What each adversary learns beyond guessing, by its best attack of a kind."""
+    lines = []
+    for adversary in dict.fromkeys(one.adversary for one in findings):
+        mine = [one for one in findings if one.adversary == adversary]
+        best = {one.attack: one for one in sorted(mine, key=lambda one: one.success - one.blind)}
+        learned = [one.verdict for one in mine if one.beats_guessing and best[one.attack] is one]
+        told = "; ".join(learned) if learned else "none of the attacks learned more than guessing"
+        lines.append(f"- **{adversary.capitalize()}:** {told}.")
+    return "\n".join(lines)
 
 
 def summary(found: Audit) -> str:
@@ -34,7 +47,11 @@ def summary(found: Audit) -> str:
 def privacy(found: Audit) -> str:
     """The claimed ε beside what membership tests prove of it."""
     proved = proved_epsilon(found.findings)
-    claimed = "no ε is claimed" if math.isinf(found.claimed_epsilon) else f"ε = {found.claimed_epsilon:.4g} is claimed"
+    claimed = "no ε is claimed"
+    if math.isfinite(found.claimed_epsilon):
+        claimed = f"ε = {found.claimed_epsilon:.4g} is claimed"
+    elif math.isfinite(found.nominal_epsilon):
+        claimed += f" (nominal ε = {found.nominal_epsilon:.4g}: noise from a seed hides nothing from who knows it)"
     if math.isnan(proved):
         return f"Against the server {claimed}."
     return f"Against the server {claimed}; the attacks prove ε ≥ {proved:.2f}."

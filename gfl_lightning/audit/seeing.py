@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import jacrev
 
 from gfl_lightning.attacks.views import Kinds, Making, Round, View
-from gfl_lightning.audit.client_uploads import ClientProgram
+from gfl_lightning.audit.client_uploads import ClientProgram, quick_noise
 from gfl_lightning.audit.recording import Recording, shared_records
 from gfl_lightning.federated.exchange.neighbourhood import rows_of_others
 from gfl_lightning.federated.federation import Federation
@@ -33,6 +33,7 @@ from gfl_lightning.federated.protocol.messages import (
 from gfl_lightning.federated.protocol.traffic import one_direction
 from gfl_lightning.federated.state import FederationState
 from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.noise_key import NoiseKey
 from gfl_lightning.privacy.noise_source import NoiseSource
 
@@ -123,7 +124,7 @@ class Seeing:
         earlier = int(state.enrolled_in[client])
         first = earlier < 0 or earlier == state.round
         program = self.program if jacobian else replace(self.program, compensated=False)
-        return program.uploads(state.weights, records, client, self._noise(t, client, int(x is None)), first)
+        return program.drawn(state.weights, records, client, self._noise(t, client, int(x is None)), first)
 
     def _update(self, state: FederationState, t: int, client: int) -> tuple[Message, ...]:
         """What a training client was sent and the model it returned; nothing if it did not train."""
@@ -177,8 +178,12 @@ class Seeing:
         elif mechanism.is_noisy:
             source = self._noise(t, client, 3)
             for name, part in grad_C.items():
-                grad_C[name] = part + mechanism.draw_sum(row, tuple(part.shape), source).to(part)
+                quick = quick_noise(mechanism, part, source) * row.norm()
+                grad_C[name] = part + (quick if isinstance(mechanism, Gaussian) else self._drawn(row, part, source))
         return (*sent, JacobianAggregate(client, grad_C))
+
+    def _drawn(self, row: Tensor, part: Tensor, source: NoiseSource) -> Tensor:
+        return self.federation.protection.jacobian.draw_sum(row, tuple(part.shape), source).to(part)
 
     def _grad_C(self, problem: LocalProblem, row: Tensor) -> Weights:
         """Σ_{j≠k} Ã_kj ∇ĥ_j by weight ``[c, …]``, by factors or by differentiating the weighted sum of h."""

@@ -12,7 +12,7 @@ from gfl_lightning.attacks.outsider.shadow_membership import ShadowMembership
 from gfl_lightning.attacks.views import Round, View
 from gfl_lightning.audit.cast import Cast, Scale
 from gfl_lightning.audit.findings import Finding, found
-from gfl_lightning.audit.intervals import empirical_epsilon
+from gfl_lightning.audit.intervals import two_way_interval
 from gfl_lightning.audit.recording import record
 from gfl_lightning.audit.subject import Subject
 from gfl_lightning.engine.engine import DivergedError
@@ -44,17 +44,15 @@ def shadow_membership(subject: Subject, cast: Cast, scale: Scale) -> Finding | N
             models.append(record(federation, subject.rounds, kept=set()).final)
         except DivergedError:
             return None
-    return _played(cast, rows, member, models, federation.encoder, subject.delta)
+    return _played(cast, rows, member, models, federation.encoder)
 
 
-def _played(
-    cast: Cast, rows: Tensor, member: Tensor, models: list[Weights], encoder: SizedEncoder, delta: float
-) -> Finding:
+def _played(cast: Cast, rows: Tensor, member: Tensor, models: list[Weights], encoder: SizedEncoder) -> Finding:
     """Every record in every federation: was it in?"""
     attack, graph, public = ShadowMembership(), cast.graph, cast.public_rows
-    scores, right, cases = [], {True: 0, False: 0}, {True: 0, False: 0}
+    right: list[list[float]] = []
     for place, row in enumerate(rows.tolist()):
-        hits = 0
+        right.append([])
         for target in range(len(models)):
             others = [number for number in range(len(models)) if number != target]
             knowledge = Shadows(
@@ -66,14 +64,10 @@ def _played(
                 models=tuple(models[number] for number in others),
                 member=tuple(bool(member[number, place]) for number in others),
             )
-            truth = bool(member[target, place])
-            view = View.of(encoder, [Round(models[target])])
-            correct = bool(int(attack.guess(view, knowledge)) == int(truth))
-            hits, cases[truth] = hits + correct, cases[truth] + 1
-            right[truth] += correct
-        scores.append(hits / len(models))
-    epsilon = empirical_epsilon(right[True], cases[True], right[False], cases[False], delta)
-    return found(attack, KNOWS, scores, [0.5] * len(scores), epsilon)
+            guess = attack.guess(View.of(encoder, [Round(models[target])]), knowledge)
+            right[-1].append(attack.score(guess, member[target, place]))
+    scores = [sum(one) / len(one) for one in right]
+    return found(attack, KNOWS, scores, [0.5] * len(scores), bounds=two_way_interval(right))
 
 
 def _halves(shadows: int, records: int, source: torch.Generator) -> Tensor:

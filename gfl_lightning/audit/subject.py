@@ -34,8 +34,7 @@ class Subject:
         rounds: how many are made.
         seed: of the federation, and of who is who in the audit.
         records: what clients take part with.
-        claimed_epsilon: what is promised against the server; ∞ where nothing is.
-        delta: δ of that promise.
+        delta: δ of what is promised.
     """
 
     graph: ClientGraph
@@ -43,7 +42,6 @@ class Subject:
     rounds: int
     seed: int = 0
     records: Records = AsTheyAre()  # noqa: RUF009  # frozen
-    claimed_epsilon: float = math.inf
     delta: float = 0.0
 
     def trained_on(self, seed: int, graph: ClientGraph | None = None) -> ClientGraph:

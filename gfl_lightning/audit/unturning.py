@@ -2,58 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor
 
 from gfl_lightning.attacks.rotation import by_components, by_known_records, by_moments, named_by_truth
-from gfl_lightning.attacks.scores import READ, cosine
-from gfl_lightning.audit.cast import Cast, Scale
-from gfl_lightning.audit.findings import Finding
+from gfl_lightning.attacks.scores import READ, cosine, how_close
+from gfl_lightning.audit.findings import Finding, verdict_of
 from gfl_lightning.audit.intervals import better, interval
-from gfl_lightning.audit.seeing import Seeing
+from gfl_lightning.audit.stage import Stage
 
-MOST_COMPONENTS = 300
+MOST_COMPONENTS, MOST_RECORDS, TARGETS = 300, 4000, 100
+PUBLIC = "a tenth of the clients' records"
+GRANTED = "; of clients with several samples, each sample behind the rotation"
 
 
-def undone(cast: Cast, seeing: Seeing, scale: Scale) -> list[Finding]:
-    """Three ways to undo Q from Q x_j of all clients, which ∇ĥ_j gives away exactly: scored by cosine to x_j."""
-    graph, turned = cast.graph, seeing.federation.graph
-    if int(graph.counts(graph.shared).max()) > 1 or seeing.federation.estimator != "compensated":
+def undone(stage: Stage) -> list[Finding]:
+    """Three ways to undo Q from Q x of all records: scored by cosine to x.
+
+    ∇ĥ_j gives Q x away exactly where a client has one sample; where clients have several, what unmixing might give is
+    granted.
+    """
+    graph, turned = stage.cast.graph, stage.seeing.federation.graph
+    if stage.seeing.federation.estimator != "compensated":
         return []
     Z, X = turned.x, graph.x
     source = torch.Generator().manual_seed(0)
-    public, rank = cast.public_rows, min(MOST_COMPONENTS, len(Z) - 1, Z.shape[1])
+    public = stage.cast.public_rows
+    seen = (graph.shared & ~torch.isin(graph.client, stage.cast.public)).nonzero().flatten()
+    seen = seen[torch.randperm(len(seen), generator=source)][:MOST_RECORDS]
+    every = torch.cat([seen, public])
+    rank = min(MOST_COMPONENTS, len(every) - 1, Z.shape[1])
     few = min(rank, len(public) - 1)
     ways = {
-        "independent components": (named_by_truth(by_components(Z, rank, source), X), "which component is which word"),
-        "known marginals": (by_moments(Z, X[public], few), "a tenth of the clients' records is public"),
-        "known records": (by_known_records(Z, Z[public], X[public]), "a tenth of the clients' records, by name"),
+        "independent components": (
+            named_by_truth(by_components(Z[every], rank, source), X[every]),
+            "which component is which feature",
+        ),
+        "known marginals": (by_moments(Z[every], X[public], few), f"{PUBLIC} is public"),
+        "known records": (by_known_records(Z[every], Z[public], X[public]), f"{PUBLIC}, by name"),
     }
-    targets = torch.tensor(cast.victims(max(scale.victims, 100)))
-    return [_finding(name, knows, guess[targets], X, targets, public) for name, (guess, knows) in ways.items()]
+    more = GRANTED if int(graph.counts(graph.shared).max()) > 1 else ""
+    targets = range(min(TARGETS, len(seen)))
+    blind = [cosine(X[public].mean(0), X[seen[t]]) for t in targets]
+    return [
+        _finding(name, knows + more, [cosine(guess[t], X[seen[t]]) for t in targets], blind)
+        for name, (guess, knows) in ways.items()
+    ]
 
 
-def _finding(name: str, knows: str, guess: Tensor, X: Tensor, targets: Tensor, public: Tensor) -> Finding:
-    scores = [cosine(one, X[j]) for one, j in zip(guess, targets.tolist(), strict=True)]
-    mean = X[public].mean(0)
-    blind = [cosine(mean, X[j]) for j in targets.tolist()]
-    success, read = sum(scores) / len(scores), sum(score >= READ for score in scores) / len(scores)
-    beats = better(scores, blind)
-    parts: dict[str, Any] = {"low": interval(scores)[0], "high": interval(scores)[1]}
+def _finding(name: str, knows: str, scores: list[float], blind: list[float]) -> Finding:
+    success, beats = sum(scores) / len(scores), better(scores, blind)
+    low, high = interval(scores)
     return Finding(
         "server",
         f"Unturned by {name}",
-        "the record of a client with one sample behind a secret rotation",
+        "a record behind a secret rotation",
         knows,
         "cosine to the record",
         len(scores),
         success,
-        parts["low"],
-        parts["high"],
+        low,
+        high,
         sum(blind) / len(blind),
-        read,
+        sum(score >= READ for score in scores) / len(scores),
         beats,
-        f"{name} undo the rotation to a cosine of {success:.2f}" if beats else "no better than guessing",
+        verdict_of(
+            f"{name} give a record back {how_close(success)}", success, sum(blind) / len(blind), beats, len(scores)
+        ),
     )

@@ -64,10 +64,6 @@ def agree_on_columns(plan: TablePlan, said: Notes) -> Agreed:
         if sentence:
             refused[site] = sentence
     known = plan.classes or ascending_labels(value for one in said.values() for value in one["labels"])
-    for site, one in said.items():
-        unknown = [value for value in one["labels"] if str(value) not in {str(label) for label in known}]
-        if unknown:
-            refused[site] = f"label {unknown[0]!r} is none of the public classes {', '.join(map(str, known))}"
     if refused:
         raise SiteRefusedError(refused)
     empty = [column for column, kind in kinds.items() if not kind]
@@ -99,8 +95,7 @@ def agree_on_encoding(
         some_missing = any(part["some_missing"] for part in parts)
         if name in plan.ranges:
             low, high = plan.ranges[name]
-            spread = (high - low) / math.sqrt(12)
-            codes.append(NumericCode.of(name, (low + high) / 2, spread, some_missing, plan.settings))
+            codes.append(NumericCode.within(name, float(low), float(high), some_missing, plan.settings))
         elif kind == "numeric":
             count = sum(part["count"] for part in parts)
             total = sum(one[name] for one in squares.values())

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.deploy.codec import Contents, Field
 from gfl_lightning.deploy.masking.keys import (
     KEY_BYTES,
     NONCE_BYTES,
@@ -22,6 +21,7 @@ from gfl_lightning.deploy.masking.keys import (
 )
 from gfl_lightning.deploy.masking.messages import to_bytes, to_tensor
 from gfl_lightning.deploy.masking.ticket import Ticket
+from gfl_lightning.deploy.rules import Contents, Field
 from gfl_lightning.federated.protocol.messages import Message
 
 SECOND = "second"

@@ -10,34 +10,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gfl_lightning.checks import InputError, require
+from gfl_lightning.checks import require
+from gfl_lightning.command_line import EXIT_TERMINATED, Parser, answered
 
-EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 2, 4, 130, 143
+ABOUT = "Run a federation of real processes: a server, and sites that keep their own tables."
+EXIT_STOPPED = 4
+GOES_ON = "stopped; the same command goes on from the last round on disk"
 NEEDED = ("nvflare", "safetensors", "cryptography", "psutil")
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse."""
-        raise InputError(f"{message[0].upper()}{message[1:]}." if message else message)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run a command, turning a mistake into one sentence and exit code 2."""
     signal.signal(signal.SIGTERM, _terminated)
-    try:
+    with answered():
         given = _parser().parse_args(arguments)
         lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
         require(not lacking, "the installation", "have the extra deploy: pip install 'gfl-lightning[deploy]'", lacking)
-        code = given.run(given)
-    except InputError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        code = EXIT_BAD_INPUT
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    sys.exit(code)
+    with answered(given.interrupted):
+        sys.exit(given.run(given))
 
 
 def _terminated(number: int, frame: Any) -> NoReturn:
@@ -45,23 +35,25 @@ def _terminated(number: int, frame: Any) -> NoReturn:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m gfl_lightning deploy", description=__doc__)
+    parser = Parser(prog="python -m gfl_lightning deploy", description=ABOUT)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, interrupted: str = ""
+    ) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text)
-        made.set_defaults(run=run)
+        made.set_defaults(run=run, interrupted=interrupted)
         return made
 
     prepare = command("prepare", _prepare, "write a folder with certificates for the server and for each site")
     prepare.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration of a fit on tables")
     prepare.add_argument("--sites", type=Path, required=True, metavar="FILE", help="which clients are at which site")
     prepare.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
-    server = command("server", _server, "run the server and all rounds; ends with the summary")
+    server = command("server", _server, "run the server and all rounds; ends with the summary", GOES_ON)
     server.add_argument("folder", type=Path, metavar="DIR", help="the server's folder")
-    second = command("second", _second, "run the second of two servers until the first ends it")
+    second = command("second", _second, "run the second of two servers until the first ends it", GOES_ON)
     second.add_argument("folder", type=Path, metavar="DIR", help="the second server's folder")
-    site = command("site", _site, "run a site on its own table until the server ends it")
+    site = command("site", _site, "run a site on its own table until the server ends it", GOES_ON)
     site.add_argument("folder", type=Path, metavar="DIR", help="the site's folder")
     site.add_argument("--samples", type=Path, required=True, metavar="FILE", help="table with rows of its clients only")
     status = command("status", _status, "how far a deployment is")
@@ -70,7 +62,8 @@ def _parser() -> Parser:
     predict.add_argument("folder", type=Path, metavar="DIR", help="the site's folder")
     predict.add_argument("--samples", type=Path, required=True, metavar="FILE", help="table of rows to predict for")
     predict.add_argument("--output", type=Path, default=Path("predictions.csv"), metavar="FILE", help="a new table")
-    demo = command("demo", _demo, "three sites and a server on this machine, with certificates, from beginning to end")
+    what = "three sites and a server on this machine, with certificates, from beginning to end"
+    demo = command("demo", _demo, what, "stopped, with its server and sites; another demo needs another folder (--out)")
     demo.add_argument("--out", type=Path, default=Path("runs/deploy_demo"), metavar="DIR", help="a new folder")
     demo.add_argument("--rounds", type=int, default=40, metavar="T", help="rounds (default 40)")
     return parser
@@ -101,6 +94,7 @@ def _second(given: argparse.Namespace) -> int:
     folder = ServerFolder(given.folder)
     two = folder.plan.topology == "two_servers"
     require(two, "DIR", "be the folder of a second server, which only topology: two_servers has", str(given.folder))
+    folder.require_whole()
     take_part(folder.path)
     return 0
 

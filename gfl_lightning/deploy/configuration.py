@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentParser
 from pytorch_lightning import Callback
 
@@ -17,20 +16,35 @@ from gfl_lightning.deploy.boxes import SECOND
 from gfl_lightning.deploy.masking.options import Masking
 from gfl_lightning.deploy.plan import Plan
 from gfl_lightning.deploy.roster import Roster
+from gfl_lightning.deploy.sections import class_of, listed, mapping, read_yaml, require_only, section
 from gfl_lightning.deploy.table_plan import TablePlan
-from gfl_lightning.graphs.records.as_they_are import AsTheyAre
 from gfl_lightning.graphs.tables.edges import EdgeColumns
 from gfl_lightning.graphs.tables.settings import Settings
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.protecting import ProtectingCallback
 from gfl_lightning.lit.round_module import RoundModule
+from gfl_lightning.models.aggregators.chosen_appnp import ChosenAPPNP
+from gfl_lightning.parts import typed
 
+HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252})")
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 EDGE_OPTIONS = ("source", "target", "weight")
 WHERE = ("samples", "edges", "class_weights", *EDGE_OPTIONS)
 DEFENCES = ("topology", "release")
 OF_SITES = ("server", "sites", "timeout", "least_sites", "public", "masking", *DEFENCES)
 OF_PUBLIC = ("ranges", "categories", "classes")
+OF_CONFIG = ("trainer", "model", "data", "seed_everything")
+LEFT_OUT = ("path", "lr_scheduler", "noise_seed")
+ELSEWHERE = {
+    "loss": "be left out of a deployment, whose labels are classes",
+    "clients": "be left out of a deployment, where each site has the columns of its clients in its own table",
+    "neighbours": "be left out of a deployment, as nobody sees the features of all clients; name edges",
+    "near": "be left out of a deployment, as nobody sees the features of all clients; name edges",
+    "distance": "be left out of a deployment, as nobody sees the features of all clients; name edges",
+    "public": "stand in the sites file, as it is everybody's",
+    "encoding": "be left out of a deployment, whose sites agree on one",
+    "representations": "be left out of a deployment, which begins anew",
+}
 
 
 @dataclass(frozen=True)
@@ -56,20 +70,25 @@ class Deployment:
 
 def read_deployment(config: Path, sites: Path) -> Deployment:
     """Read both files."""
-    given, places = _yaml(config, "config"), _yaml(sites, "sites")
-    _only(places, OF_SITES, "sites file")
-    server = _mapping(places.get("server", {}), "server")
-    _only(server, ("host", "port"), "server")
+    given, places = read_yaml(config, "config"), read_yaml(sites, "sites")
+    require_only(given, OF_CONFIG, "config")
+    require_only(places, OF_SITES, "sites file")
+    server = mapping(places.get("server", {}), "server")
+    require_only(server, ("host", "port"), "server")
     host, port = str(server.get("host", "localhost")), server.get("port", 8002)
     require_count("server.port", port)
-    roster = _roster(_mapping(places.get("sites", {}), "sites"), host)
-    data = _section(given, "data")
-    require(_class(data) == "ClientTables", "data", "be ClientTables in a deployment", _class(data))
-    options = _mapping(data.get("init_args", {}), "data.init_args")
-    tables = _tables(options, _mapping(places.get("public", {}), "public"))
+    require(port < 2**16, "server.port", "be less than 65536", port)
+    require(HOST_NAME.fullmatch(host) is not None, "server.host", "be a name or an address", host)
+    roster = _roster(mapping(places.get("sites", {}), "sites"), host)
+    data = section(given, "data")
+    require(class_of(data) == "ClientTables", "data", "be ClientTables in a deployment", class_of(data))
+    options = mapping(data.get("init_args", {}), "data.init_args")
+    tables = _tables(options, mapping(places.get("public", {}), "public"))
     network = {name: places[name] for name in ("timeout", "least_sites", *DEFENCES) if name in places}
     network |= _masking(places, roster)
     plan = _plan(given, tables, network)
+    count = len(roster.sites)
+    require(plan.least_sites <= count, "least_sites", f"be at most {count}, as many as there are", plan.least_sites)
     require("edges" in options, "data.edges", "name the table of edges", None)
     edges = Path(str(options["edges"]))
     columns = EdgeColumns(**{name: options.get(name) for name in EDGE_OPTIONS})
@@ -77,12 +96,12 @@ def read_deployment(config: Path, sites: Path) -> Deployment:
 
 
 def _plan(given: Mapping[str, Any], tables: TablePlan, network: Mapping[str, Any]) -> Plan:
-    trainer = _mapping(given.get("trainer", {}), "trainer")
-    _only(trainer, ("max_steps", "callbacks"), "trainer")
-    stated = _section(given, "model")
-    require(_class(stated) == "GFL", "model", "be GFL in a deployment", _class(stated))
-    options = _mapping(stated.get("init_args", {}), "model.init_args")
-    for name in ("path", "lr_scheduler"):
+    trainer = mapping(given.get("trainer", {}), "trainer")
+    require_only(trainer, ("max_steps", "callbacks"), "trainer")
+    stated = section(given, "model")
+    require(class_of(stated) == "GFL", "model", "be GFL in a deployment", class_of(stated))
+    options = mapping(stated.get("init_args", {}), "model.init_args")
+    for name in LEFT_OUT:
         require(
             options.get(name, "auto") in ("auto", None),
             f"model.{name}",
@@ -94,9 +113,11 @@ def _plan(given: Mapping[str, Any], tables: TablePlan, network: Mapping[str, Any
     for callback in trainer.get("callbacks") or []:
         _protect(model, _built(Callback, callback))
     require(model.personal.is_inert, "model.personal", "be left out of a deployment", model.personal)
-    records = model.records
-    require(records == AsTheyAre(), "model.records", "be left out of a deployment", records)
-    parts = {name: getattr(model, name) for name in ("estimator", "local", "server", "participation", "weighting")}
+    require(model.mix.is_inert, "model.mix", "be left out of a deployment", model.mix)
+    offered, rule = model.model.aggregator, "be a fixed one in a deployment, where trials would be rounds"
+    require(not isinstance(offered, ChosenAPPNP), "model.aggregator", rule, offered)
+    named = ("estimator", "local", "server", "participation", "weighting", "records")
+    parts = {name: getattr(model, name) for name in named}
     return Plan(
         tables,
         trainer.get("max_steps", -1),
@@ -118,17 +139,25 @@ def _protect(model: GFL, callback: Any) -> None:
 
 
 def _tables(options: Mapping[str, Any], public: Mapping[str, Any]) -> TablePlan:
-    known = {field.name for field in fields(Settings)}
-    _only(options, (*known, *WHERE), "data")
-    _only(public, OF_PUBLIC, "public")
-    ranges = {str(name): tuple(ends) for name, ends in _mapping(public.get("ranges", {}), "public.ranges").items()}
-    categories = _mapping(public.get("categories", {}), "public.categories")
+    known = get_type_hints(Settings)
+    for name, rule in ELSEWHERE.items():
+        require(options.get(name) is None, f"data.{name}", rule, options.get(name))
+    require_only(options, (*known, *WHERE, *ELSEWHERE), "data")
+    require_only(public, OF_PUBLIC, "public")
+    stated = [name for name in known if options.get(name) is not None]
+    ranges, categories = (
+        {
+            str(column): tuple(listed(values, f"public.{name}.{column}"))
+            for column, values in mapping(public.get(name, {}), f"public.{name}").items()
+        }
+        for name in ("ranges", "categories")
+    )
     return TablePlan(
-        Settings.of({name: value for name, value in options.items() if name in known}),
+        Settings.of({name: typed(options[name], known[name], f"data.{name}") for name in stated}),
         options.get("class_weights"),
         ranges,
-        {str(name): tuple(map(str, values)) for name, values in categories.items()},
-        tuple(public.get("classes", ())),
+        {column: tuple(map(str, values)) for column, values in categories.items()},
+        tuple(listed(public.get("classes", []), "public.classes")),
     )
 
 
@@ -136,8 +165,8 @@ def _masking(places: Mapping[str, Any], roster: Roster) -> dict[str, Any]:
     """Options of masked sums; rounds then wait until enough sites are there to open a sum."""
     if "masking" not in places:
         return {}
-    options = _mapping(places["masking"], "masking")
-    _only(options, tuple(field.name for field in fields(Masking)), "masking")
+    options = mapping(places["masking"], "masking")
+    require_only(options, tuple(field.name for field in fields(Masking)), "masking")
     masking = Masking(**{"on": True, **options})
     if not masking.on:
         return {"masking": masking}
@@ -153,6 +182,8 @@ def _roster(sites: Mapping[str, Any], host: str) -> Roster:
         fits = isinstance(name, str) and SITE_NAME.fullmatch(name) is not None and name not in ("server", SECOND, host)
         require(fits, "sites", "have names of letters, digits, points and dashes other than the server's", name)
         require(isinstance(clients, list), f"sites.{name}", "be a list of clients", clients)
+        nested = [one for one in clients if one is None or isinstance(one, (list, dict))]
+        require(not nested, f"sites.{name}", "be a list of names", nested[:1])
     return Roster({name: tuple(map(str, clients)) for name, clients in sites.items()})
 
 
@@ -169,29 +200,3 @@ def _built(kind: type[Any], description: Any) -> Any:
         if isinstance(mistake, InputError):
             raise mistake from broken
         raise InputError(f"config must be one that fit takes, got {str(broken).strip()}") from broken
-
-
-def _yaml(file: Path, argument: str) -> Mapping[str, Any]:
-    require(file.is_file(), argument, "name a file", str(file))
-    try:
-        return _mapping(yaml.safe_load(file.read_text(encoding="utf-8")), argument)
-    except (yaml.YAMLError, UnicodeError) as broken:
-        raise InputError(f"{argument} must be a YAML file, got {str(file)!r}: {broken}.") from broken
-
-
-def _section(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return _mapping(given.get(name), name)
-
-
-def _class(section: Mapping[str, Any]) -> str:
-    return str(section.get("class_path")).rpartition(".")[2]
-
-
-def _mapping(value: Any, argument: str) -> Mapping[str, Any]:
-    require(isinstance(value, dict), argument, "be a section of options", value)
-    return dict(value)
-
-
-def _only(given: Mapping[str, Any], known: tuple[str, ...], argument: str) -> None:
-    others = sorted(set(map(str, given)) - set(known))
-    require(not others, argument, f"have options among {', '.join(sorted(known))} in a deployment", others)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from gfl_lightning.deploy.codec import Contents, Field
+from gfl_lightning.deploy.rules import Contents, Field
 from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.protocol.messages import (
     FactorAggregate,

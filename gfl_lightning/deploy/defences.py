@@ -28,7 +28,7 @@ def aggregation_for(plan: Plan, roster: Roster) -> Callable[[ServerParty], Aggre
         site_of = {client: site for site, clients in roster.sites.items() for client in clients}
         sites = [site_of[client] for client in roster.clients]
         return lambda server: MaskedAggregation(
-            server, plan.masking, _vectors(plan, server.model), sites, roster.clients
+            server, plan.masking, _vectors(plan, server.model), sites, roster.clients, plan.noise
         )
     if plan.topology == "two_servers":
         return lambda server: TwoServers(server, roster, plan.release)
@@ -42,7 +42,9 @@ def party_for(plan: Plan, site: str, folder: Path) -> Callable[[SiteParty], Site
         trusted = (
             {name: bytes.fromhex(key) for name, key in json.loads(known.read_text()).items()} if known.exists() else {}
         )
-        return lambda party: MaskedSite(party, plan.masking, _vectors(plan, party.model), site, folder, trusted)
+        return lambda party: MaskedSite(
+            party, plan.masking, _vectors(plan, party.model), site, folder, trusted, plan.noise
+        )
     if plan.topology == "two_servers":
         return lambda party: TwoServerSite(party, site, folder)
     return lambda party: party
@@ -62,4 +64,6 @@ def write_identities(plan: Plan, sites: Mapping[str, Path], second: Path) -> Non
 
 
 def _vectors(plan: Plan, model: Model) -> SharedVectors:
-    return SharedVectors(model, plan.protocol, plan.estimator == "compensated")
+    """∇ĥ by its factors where it has any and no noise goes on its entries."""
+    by_factors = model.encoder.structure is not None and plan.protection.is_inert
+    return SharedVectors(model, by_factors, plan.estimator == "compensated")

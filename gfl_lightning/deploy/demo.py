@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 import yaml  # type: ignore[import-untyped]
 
 import gfl_lightning
-from gfl_lightning.checks import require
+from gfl_lightning.checks import require, require_count
 from gfl_lightning.deploy.configuration import read_deployment
 from gfl_lightning.deploy.folders import ServerFolder
 from gfl_lightning.deploy.nvflare import processes
@@ -26,8 +28,10 @@ SITES = ("north", "east", "south")
 
 def demo(out: Path, rounds: int) -> int:
     """Prepare, run the server and three sites as processes of their own, show the summary and where everything is."""
+    require_count("rounds", rounds)
     require(not out.exists() or not any(out.iterdir()), "out", "be a new or empty folder", str(out))
     out.mkdir(parents=True, exist_ok=True)
+    print(f"{out}: tables of {len(SITES)} sites, their certificates, and processes that start now")
     write_example(out, rounds)
     write_kits(read_deployment(out / "config.yaml", out / "sites.yaml"), out / "deployment")
     folders = {site: out / "deployment" / "sites" / site for site in SITES}
@@ -63,10 +67,12 @@ def write_example(out: Path, rounds: int) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of this machine that nobody listens on, below those that systems give to connections going out."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 def _site(folder: Path, samples: Path) -> subprocess.Popen[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class ServerFolder:
         write_json(path / PLAN, plan.state())
         write_json(path / ROSTER, {"sites": roster.state(), "edge_columns": vars(columns)})
         shutil.copyfile(edges, path / f"{EDGES}{edges.suffix}")
+        (path / f"{EDGES}{edges.suffix}").chmod(0o600)
         return cls(path)
 
     def __post_init__(self) -> None:
@@ -51,7 +53,11 @@ class ServerFolder:
     @property
     def roster(self) -> Roster:
         """Which clients are at which site."""
-        return Roster.from_state(read_json(self.path / ROSTER)["sites"])
+        return Roster.from_state(self._kept["sites"])
+
+    @property
+    def _kept(self) -> Mapping[str, Any]:
+        return read_sections(self.path / ROSTER, ("sites", "edge_columns"))
 
     @property
     def participants(self) -> tuple[str, ...]:
@@ -61,9 +67,16 @@ class ServerFolder:
     @property
     def graph(self) -> ClientGraph:
         """The graph of the clients."""
-        (edges,) = (file for file in self.path.glob(f"{EDGES}.*") if file.suffix in (".csv", ".parquet"))
-        columns = EdgeColumns(**read_json(self.path / ROSTER)["edge_columns"])
+        found = [file for file in self.path.glob(f"{EDGES}.*") if file.suffix in (".csv", ".parquet")]
+        require(len(found) == 1, "DIR", "hold the table of edges, as prepare wrote it", str(self.path))
+        edges = found[0]
+        columns = EdgeColumns(**self._kept["edge_columns"])
         return graph_without_data(self.roster, str(edges), columns, self.plan.tables.settings.separator)
+
+    def require_whole(self) -> None:
+        """Refuse it before anything is started where something in it is missing or broken."""
+        for part in ("plan", "graph"):
+            getattr(self, part)
 
     @property
     def run(self) -> Path:
@@ -100,8 +113,8 @@ class SiteFolder:
     @property
     def clients(self) -> OwnClients:
         """Whom the site hosts."""
-        kept = read_json(self.path / CLIENTS)
-        return OwnClients(kept["site"], kept["clients"])
+        kept = read_sections(self.path / CLIENTS, ("clients",))
+        return OwnClients(str(kept.get("site")), kept["clients"])
 
     @property
     def samples(self) -> str:
@@ -134,3 +147,11 @@ def read_json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as broken:
         raise InputError(f"{file} must be a file of this deployment, got {type(broken).__name__}.") from broken
+
+
+def read_sections(file: Path, names: Sequence[str]) -> Mapping[str, Any]:
+    """What a file holds by name; one in which a section is missing is refused."""
+    found = read_json(file)
+    whole = isinstance(found, dict) and all(isinstance(found.get(name), dict) for name in names)
+    require(whole, str(file), f"hold {' and '.join(names)} as prepare wrote them", found)
+    return dict(found)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from gfl_lightning.deploy.codec import Contents, Field
 from gfl_lightning.deploy.contents import Kinds, message_kinds
 from gfl_lightning.deploy.evaluation import COLUMNS, Evaluation
+from gfl_lightning.deploy.rules import Contents, Field
 from gfl_lightning.engine.evaluation import SPLITS
 from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.protocol.messages import (

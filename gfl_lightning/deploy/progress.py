@@ -20,21 +20,24 @@ class Agreement:
         encoding: of the features.
         class_weights: of each class.
         training: training rows of each client that has any, by its name.
+        most: the most labels in use that one of the clients has.
     """
 
     encoding: Encoding
     class_weights: list[float]
     training: Mapping[str, int]
+    most: int = 1
 
     def state(self) -> dict[str, Any]:
         """Plain containers."""
-        kept = {"class_weights": self.class_weights, "training": dict(self.training)}
+        kept = {"class_weights": self.class_weights, "training": dict(self.training), "most": self.most}
         return {"encoding": self.encoding.state(), **kept}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Agreement:
         """From what :meth:`state` returned."""
-        return cls(Encoding.from_state(state["encoding"], "checkpoint"), state["class_weights"], state["training"])
+        kept = (state["class_weights"], state["training"], state["most"])
+        return cls(Encoding.from_state(state["encoding"], "checkpoint"), *kept)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from torch import Tensor
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.deploy import boxes
 from gfl_lightning.deploy.boxes import SECOND, Boxes, SecondKey, lock_numbers, unlock_numbers
-from gfl_lightning.deploy.codec import Rules, decode, encode
+from gfl_lightning.deploy.codec import decode, encode
 from gfl_lightning.deploy.envelope import SERVER, Envelope
 from gfl_lightning.deploy.masking.contributions import flattened
 from gfl_lightning.deploy.masking.keys import AgreementKey, Identity
 from gfl_lightning.deploy.masking.messages import to_bytes, to_tensor
 from gfl_lightning.deploy.plan import Plan
 from gfl_lightning.deploy.roster import Roster
+from gfl_lightning.deploy.rules import Rules
 from gfl_lightning.deploy.site import PROBLEM
 from gfl_lightning.federated.protocol.messages import JacobianAggregate, JacobianUpload, Message
 from gfl_lightning.federated.protocol.server_party import ServerParty

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.deploy import phases
 from gfl_lightning.deploy.batches import OwnBatches
-from gfl_lightning.deploy.codec import Rules, decode, encode
+from gfl_lightning.deploy.codec import decode, encode
 from gfl_lightning.deploy.contents import Kinds
 from gfl_lightning.deploy.defences import party_for
 from gfl_lightning.deploy.envelope import SERVER, Envelope
 from gfl_lightning.deploy.evaluation import evaluated
 from gfl_lightning.deploy.plan import Plan
+from gfl_lightning.deploy.rules import Rules
 from gfl_lightning.deploy.site_account import SiteAccount, Unaccounted, site_key
 from gfl_lightning.deploy.site_model import SiteModel, write_site_model
 from gfl_lightning.deploy.site_party import Handler, SiteParty
+from gfl_lightning.deploy.site_records import SiteRecords
 from gfl_lightning.deploy.site_table import ReadTable, SiteTable
 from gfl_lightning.federated.protocol.messages import Message, ModelBroadcast, RepresentationAggregate
+from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.records.echo import with_echoes
+from gfl_lightning.graphs.records.records import Census
 from gfl_lightning.graphs.tables.encoding import Encoding
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.privacy.noise_key import NoiseKey
@@ -75,7 +81,7 @@ class Site:
         self._read: ReadTable | None = None
         self._encoding: Encoding | None = None
         self._party: SiteParty | None = None
-        self._account: SiteAccount | Unaccounted = Unaccounted()
+        self._account: SiteAccount | SiteRecords | Unaccounted = Unaccounted()
         self._weights: Weights = {}
         self._weights_of = -1
         self._round = 0
@@ -146,12 +152,15 @@ class Site:
         encoding = Encoding.from_state(notes["encoding"], "encoding")
         kinds = {code.name: "categorical" if hasattr(code, "categories") else "numeric" for code in encoding.codes}
         self._read = self._read or self.table.read(kinds, encoding.classes)
-        graph = self._read.graph(encoding, notes["class_weights"])
         counts = self._read.sums()["training"]
         number, private = self.clients.numbers, not self.plan.protection.is_inert
         counted = {number[name]: count for name, count in counts.items() if count}
         place = {number[name]: place for name, place in notes["place"].items()}
-        key = site_key(self.folder) if private else NoiseKey.fresh()
+        key = site_key(self.folder) if private or self.plan.randomises else NoiseKey.fresh()
+        graph = self._records(self._read.graph(encoding, notes["class_weights"]), kinds, Census(**notes["census"]), key)
+        if columns := self.plan.records.label_columns(len(encoding.classes)):
+            echo = torch.tensor([notes["echo"][name] for name in self.clients.names])
+            graph = with_echoes(graph, columns, echo)
         if self.plan.protection.steps.is_inert:
             drawn = (place, counted, notes["training_clients"], notes["most"])
             batches = OwnBatches(*drawn, self.plan.local, self.plan.seed)
@@ -165,16 +174,25 @@ class Site:
         speak = party_for(self.plan, self.clients.site, self.folder)
         self._party = speak(SiteParty(graph, self.clients.in_order, own, options, batches, key))
         if private:
-            self._account = SiteAccount(self.folder, self.plan, options.model, graph)
+            account = self._account = SiteAccount(self.folder, self.plan, options.model, graph)
             if self.plan.tables.tells_statistics(kinds):
-                self._account.told_statistics()
+                account.told_statistics()
         self._round = envelope.round
         return [], {}
 
+    def _records(self, graph: ClientGraph, features: Iterable[str], census: Census, key: NoiseKey) -> ClientGraph:
+        """What the clients take part with."""
+        if not self.plan.randomises:
+            return self.plan.records.of_some(graph, np.random.default_rng(), census)
+        records = SiteRecords(self.folder, self.plan, key, self.plan.tables.tells_statistics(features))
+        self._account = records
+        return records.drawn(graph, census)
+
     def _share(self, envelope: Envelope) -> Answer:
         weights, sharing = self._model(envelope), envelope.notes["sharing"]
-        self._account.charge(envelope.phase, envelope.round, weights, self._places(sharing), ())
-        return self.party.share(envelope.round, weights, sharing), {}
+        uploads = self.party.share(envelope.round, weights, sharing)
+        self._account.charge(uploads, self._places(sharing), ())
+        return uploads, {}
 
     def _places(self, clients: Sequence[int]) -> list[int]:
         """Places of some clients among the site's own."""
@@ -191,8 +209,8 @@ class Site:
         weights, training = self._model(envelope), envelope.notes["training"]
         sent = [message for message in envelope.messages if not isinstance(message, ModelBroadcast)]
         received = self.party.read(envelope.round, sent)
-        self._account.charge(envelope.phase, envelope.round, weights, (), self._places(training))
         models = self.party.train(envelope.round, weights, received, training, envelope.notes["lr"])
+        self._account.charge(models, (), self._places(training))
         reports: list[Message] = []
         if self.plan.reports_metrics:
             logits = self.party.logits(weights, received)
@@ -211,7 +229,8 @@ class Site:
         told = {} if spent is None else {"epsilon": repr(spent.epsilon), "gaps": list(spent.gaps)}
         if not self.plan.reports_metrics:
             return [], told
-        scores = evaluated(self.party.graph, self.party.logits(weights, received), ("train", "val", "test"))
+        splits = ("train", "val", "test") if self.plan.reports_test else ("train", "val")
+        scores = evaluated(self.party.graph, self.party.logits(weights, received), splits)
         return self.party.sent(envelope.round, [], [scores]), told
 
     def _refused(self, envelope: Envelope) -> Answer:

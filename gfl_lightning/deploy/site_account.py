@@ -1,6 +1,7 @@
 """What the clients of a site have released, on the site's own disk: charged before an answer leaves, never forgotten.
 
-The same upload asked for again, after a restart, carries the same noise and costs nothing more; anything else does.
+An answer with the same bits as one of the last, asked for again after a restart, costs nothing more; any other does,
+and so does a model whose noise is split over sites, as they all draw theirs anew.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from torch import Tensor
 from gfl_lightning.checks import InputError
 from gfl_lightning.deploy.plan import Plan
 from gfl_lightning.deploy.state_file import read_state, write_state
+from gfl_lightning.federated.protocol.messages import Message
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.models.model import Model
 from gfl_lightning.privacy.ledger import Ledger
 from gfl_lightning.privacy.noise_key import NoiseKey, digest
@@ -25,6 +25,7 @@ from gfl_lightning.privacy.releases import Facts, Releases, releases
 from gfl_lightning.privacy.report import PrivacyReport, privacy_report
 
 FILE = "account.gfl"
+REMEMBERED = 8  # answers; a server that goes on from its checkpoint asks for at most three again
 STATISTICS = "statistics of the tables (sums and categories of training rows)"
 
 
@@ -52,43 +53,41 @@ class SiteAccount:
         self._made: Releases = releases(plan.protection, plan.guarantee, _facts(plan, model, graph))
         kept = read_state(self._file) if self._file.is_file() else None
         self._ledger = Ledger.empty(graph.num_clients) if kept is None else Ledger.from_state(kept["ledger"])
-        self._last: dict[str, Any] = {} if kept is None else kept["last"]
+        self._answers: list[str] = [] if kept is None else list(kept["answers"])
 
     def told_statistics(self) -> None:
         """Note that sums of the table have left without noise."""
         if STATISTICS not in self._ledger.gaps:
-            self._keep(_with_gap(self._ledger, STATISTICS), self._last)
+            self._keep(_with_gap(self._ledger, STATISTICS), self._answers)
 
-    def charge(self, phase: str, t: int, weights: Weights, shares: Sequence[int], trains: Sequence[int]) -> None:
+    def charge(self, messages: Sequence[Message], shares: Sequence[int], trains: Sequence[int]) -> None:
         """Count an answer of some clients, given by their places, before it leaves; beyond the budget it may not."""
-        asked = [t, digest(weights).hex(), list(shares), list(trains)]
-        if self._last.get(phase) == asked:
+        bits = digest(*(part for one in messages for part in (type(one).__name__, vars(one)))).hex()
+        anew = bool(trains) and self._plan.masking.split is not None  # split noise is drawn for every answer
+        if bits in self._answers and not anew:
             return
         counts = (_counts(trains, len(self._ledger.server)), _counts(shares, len(self._ledger.server)))
-        after = self._ledger.after(self._made, counts, rounds=int(phase == "train"))
+        after = self._ledger.after(self._made, counts, rounds=int(bool(trains)))
         budget = self._plan.guarantee.max_epsilon
         if budget is not None and after.server_epsilon(self._made, self._plan.guarantee) > budget:
             raise InputError(f"max_epsilon must allow one more answer of this site, got {budget} and it is spent.")
-        self._keep(after, self._last | {phase: asked})
+        self._keep(after, [*self._answers[1 - REMEMBERED :], bits])
 
     def report(self) -> PrivacyReport:
         """What was spent."""
         rounds = self._ledger.rounds
         return privacy_report(self._ledger, rounds, self._made, self._plan.protection, self._plan.guarantee)
 
-    def _keep(self, ledger: Ledger, last: dict[str, Any]) -> None:
-        write_state(self._file, {"ledger": ledger.state_dict(), "last": last})
-        self._ledger, self._last = ledger, last
+    def _keep(self, ledger: Ledger, answers: list[str]) -> None:
+        write_state(self._file, {"ledger": ledger.state_dict(), "answers": answers})
+        self._ledger, self._answers = ledger, answers
 
 
 @dataclass(frozen=True)
 class Unaccounted:
     """The account of a site whose uploads nothing protects: there is nothing to count."""
 
-    def told_statistics(self) -> None:
-        """Nothing is promised."""
-
-    def charge(self, phase: str, t: int, weights: Weights, shares: Sequence[int], trains: Sequence[int]) -> None:
+    def charge(self, messages: Sequence[Message], shares: Sequence[int], trains: Sequence[int]) -> None:
         """Nothing is promised."""
 
     def report(self) -> None:

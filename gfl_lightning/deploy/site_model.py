@@ -72,14 +72,16 @@ class SiteModel:
             problems.add(table.name, f"client {name!r} is none of this site's")
         features = check_features(table, list(self.encoding.trained), settings, self.encoding.trained, problems)
         problems.refuse()
-        x = torch.from_numpy(self.encoding.encode(features, rows.client))
-        place = torch.tensor([self.clients.index(name) for name in rows.clients])[torch.from_numpy(rows.client)]
-        model = self.plan.model(self.encoding.num_features, len(self.encoding.classes))
-        gamma = model.gamma(self.weights).to(x) if model.aggregator.learnable else x.new_ones(1)
-        h = model.encoder(model.encoder.own(self.weights), x)
+        client, c = torch.from_numpy(rows.client), len(self.encoding.classes)
+        rows_alone = _unlabelled(torch.from_numpy(self.encoding.encode(features, rows.client)), client, c)
+        graph = self.plan.records.at_home(rows_alone)
+        place = torch.tensor([self.clients.index(name) for name in rows.clients])[client]
+        model = self.plan.model(self.encoding.num_features, c)
+        gamma = model.gamma(self.weights).to(graph.x) if model.aggregator.learnable else graph.x.new_ones(1)
+        h = model.encoder(model.encoder.own(self.weights), graph.x)
         logits = (self.own @ gamma)[place, None] * h + torch.tensordot(self.C, gamma, ([1], [0]))[place]
         names = Names(rows.clients, rows.sample.tolist(), self.encoding.classes)
-        return prediction_table(_unlabelled(x, torch.from_numpy(rows.client)), names, torch.softmax(logits, -1))
+        return prediction_table(graph, names, torch.softmax(logits, -1))
 
     def state(self) -> dict[str, Any]:
         """Plain containers of tensors."""
@@ -100,12 +102,12 @@ class SiteModel:
         return cls(Plan.from_state(state["plan"]), encoding, tuple(state["clients"]), *tensors)
 
 
-def _unlabelled(x: Tensor, client: Tensor) -> ClientGraph:
+def _unlabelled(x: Tensor, client: Tensor, classes: int) -> ClientGraph:
     """Rows without labels of clients without edges."""
     every = torch.ones(len(x), dtype=torch.bool)
     unknown = torch.full((len(x),), -1)
     split = torch.full((len(x),), int(Split.NONE), dtype=torch.int8)
-    return ClientGraph(x, unknown, client, split, every, torch.zeros(2, 0, dtype=torch.int64), num_classes=2)
+    return ClientGraph(x, unknown, client, split, every, torch.zeros(2, 0, dtype=torch.int64), classes)
 
 
 def write_site_model(folder: Path, model: SiteModel) -> Path:

@@ -36,7 +36,6 @@ class PartyOptions:
         protocol: which messages carry ∇ĥ and the update.
         compensated: whether Jacobians are shared.
         protection: bounds and noise on uploads.
-        whole_factors: whether one-sample clients send U whole.
     """
 
     model: Model
@@ -44,7 +43,6 @@ class PartyOptions:
     protocol: ProtocolName = "jacobian"
     compensated: bool = True
     protection: Protection = Protection()  # noqa: RUF009  # frozen
-    whole_factors: bool = False
 
 
 class SiteParty:
@@ -75,7 +73,9 @@ class SiteParty:
     def _client(self, i: int, k: int, options: PartyOptions) -> ClientParty:
         graph, mine = self.graph, self.graph.client == i
         train = mine & graph.mask(Split.TRAIN)
-        samples = OwnSamples(graph.x[mine & graph.shared], graph.x[train], graph.y[train], graph.weight[train])
+        samples = OwnSamples(
+            graph.x[mine & graph.shared], graph.x[train], graph.y[train], graph.weight[train], graph.loss
+        )
         return ClientParty(
             k,
             options.model,
@@ -86,8 +86,12 @@ class SiteParty:
             options.compensated,
             options.protection,
             self._noise_key,
-            whole_factors=options.whole_factors,
         )
+
+    @property
+    def training_clients(self) -> int:
+        """How many of the clients have anything to train on."""
+        return len(self._batches.counts)
 
     def share(self, t: int, weights: Weights, sharing: Sequence[int]) -> list[Message]:
         """ĥ_k and ∇ĥ_k at W̄ of the clients that share in round t."""

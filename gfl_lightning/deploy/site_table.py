@@ -46,10 +46,17 @@ class SiteTable:
         return read_samples(self.path, self.plan.settings, ())
 
     def columns(self) -> dict[str, Any]:
-        """What the server must know first: the kind of each feature (none where all is empty) and the label values."""
+        """What the server must know first: the kind of each feature (none where all is empty) and label values.
+
+        Where label values are public it is not told which of them there are.
+        """
         problems = Problems()
         kinds = feature_kinds(self.table, self.plan.settings, problems)
         self._check_clients(problems)
+        labels = list(label_values(self.table, self.plan.settings.label))
+        if self.plan.classes:
+            self._check_labels(labels, problems)
+            labels = []
         problems.refuse()
         names = {kind: name for name, kind in KINDS.items()}
         features = {
@@ -57,7 +64,7 @@ class SiteTable:
             for column, kind in kinds.items()
         }
         features |= dict.fromkeys(set(features) & set(self.plan.categories), "categorical")
-        return {"features": features, "labels": list(label_values(self.table, self.plan.settings.label))}
+        return {"features": features, "labels": labels}
 
     def read(self, features: Mapping[str, str], classes: Sequence[Label]) -> ReadTable:
         """The rows as the agreed features and classes, checked."""
@@ -74,6 +81,14 @@ class SiteTable:
             require(settings.task == "sc", "split", alone, None)
             split = split_rows(samples.client, samples.label, settings.fractions, np.random.default_rng(settings.seed))
         return ReadTable(self, samples, found, split)
+
+    def _check_labels(self, found: Sequence[Label], problems: Problems) -> None:
+        """Note labels that are not public; which of the public ones there are is not told."""
+        known = {str(label) for label in self.plan.classes}
+        for label in found:
+            if str(label) not in known:
+                told = ", ".join(map(str, self.plan.classes))
+                problems.add(self.table.name, f"label {label!r} is none of the public classes {told}")
 
     def _check_clients(self, problems: Problems) -> None:
         """Note rows of clients of other sites, and clients without rows."""
@@ -128,12 +143,14 @@ class ReadTable:
         label, split = self.samples.label, self.split
         classes = np.bincount(label[self._train & (label >= 0)], minlength=len(self.samples.classes))
         rows = np.bincount(self.samples.client[self._train], minlength=len(self.source.clients))
+        used = self.samples.client[self._train | (split == int(Split.VAL))]
         secret = bool(plan.classes) and plan.class_weights != "balanced"
         return {
             "features": found,
             "classes": [1] * len(classes) if secret else classes.tolist(),
             "training": dict(zip(self.source.clients, rows.tolist(), strict=True)),
             "validation": int((split == int(Split.VAL)).sum()),
+            "most": int(np.bincount(used, minlength=1).max()),
         }
 
     def squares(self, means: Mapping[str, float]) -> dict[str, float]:

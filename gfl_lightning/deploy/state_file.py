@@ -28,21 +28,28 @@ def write_state(file: Path, state: Any) -> None:
     """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_flat(state, tensors)).encode()
-    body = len(text).to_bytes(8, "big") + text + safetensors.torch.save(tensors)
+    parts = (len(text).to_bytes(8, "big"), text, safetensors.torch.save(tensors))
+    checksum = hashlib.sha256()
+    for part in parts:
+        checksum.update(part)
     with whole_file(file) as scratch:
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(hashlib.sha256(body).digest() + body)
+            stream.writelines((checksum.digest(), *parts))
 
 
 def read_state(file: Path) -> Any:
     """What :func:`write_state` wrote; anything else is refused."""
-    blob = file.read_bytes()
+    blob = memoryview(file.read_bytes())
     body = blob[32:]
     if hashlib.sha256(body).digest() != blob[:32]:
         raise InputError(f"{file} must be a whole state file of this program, got one with another checksum.")
     length = int.from_bytes(body[:8], "big")
-    return _nested(json.loads(body[8 : 8 + length]), safetensors.torch.load(body[8 + length :]))
+    try:
+        return _nested(json.loads(bytes(body[8 : 8 + length])), safetensors.torch.load(bytes(body[8 + length :])))
+    except Exception as broken:  # whoever makes a file can make its checksum
+        reason = type(broken).__name__
+        raise InputError(f"{file} must hold plain containers of tensors, got others ({reason}).") from broken
 
 
 def _flat(value: Any, tensors: dict[str, Tensor]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from gfl_lightning.checks import InputError
@@ -32,13 +33,14 @@ def _server(folder: ServerFolder) -> dict[str, str]:
         last = records[-1]
         lines["last round"] = f"{last['trained']} clients trained, {last['seconds']:.2f} s"
         lines["absent"] = "; ".join(f"{site}: {why}" for site, why in last["missing"].items()) or "no site"
-        lines["oldest upload"] = f"{last['oldest']} rounds"
+        old = ", ".join(f"{site} {age} rounds" for site, age in last["ages"].items() if age > 0)
+        lines["old uploads"] = old or "none"
         if last["metrics"]:
             lines["validation"] = f"loss {last['metrics']['val']['loss']:.4f}"
     found = read_outcome(folder)
     if found is not None:
         accuracy = found["test_accuracy"]
-        told = f"test accuracy {100 * accuracy:.2f} %" if isinstance(accuracy, float) else "metrics are not reported"
+        told = f"test accuracy {100 * accuracy:.2f} %" if not math.isnan(accuracy) else "metrics are not reported"
         lines["finished"] = f"best round {found['best_round']}, {told}"
     return lines
 

@@ -44,8 +44,6 @@ class TablePlan:
         require(not both, "ranges and categories", "share no column", both)
         clients = self.settings.client_features
         require(not clients, "client_features", "be left out of a deployment", clients)
-        by = self.settings.split_by
-        require(by is None, "split_by", "be left out of a deployment, where no site knows all times", by)
         require(len(self.classes) != 1, "classes", "be at least two", list(self.classes))
 
     def tells_statistics(self, features: Iterable[str]) -> bool:

@@ -102,7 +102,7 @@ class TwoServers(PlainAggregation):
 
     @property
     def _vectors(self) -> SharedVectors:
-        return SharedVectors(self.server.model, "jacobian", compensated=True)
+        return SharedVectors(self.server.model, by_factors=False, compensated=True)
 
     def _training(self, site: str) -> list[int]:
         return [k for k in self.roster.numbers(site) if self.server.votes[k] > 0]
@@ -128,7 +128,7 @@ class TwoServerSite(SiteParty):
         self.clients, self._inner, self._name = inner.clients, inner, name
         known = folder / SECOND_IDENTITY
         self._trusted = known.read_bytes() if known.exists() else None
-        self._vectors = SharedVectors(inner.model, "jacobian", compensated=True)
+        self._vectors = SharedVectors(inner.model, by_factors=False, compensated=True)
         self._key = AgreementKey.new()
         self._second, self._run, self._training = b"", "", list[int]()
 

@@ -46,5 +46,5 @@ def supervised(folder: ServerFolder, patience: float = 3600.0) -> int:
 def _news(record: dict[str, Any]) -> str:
     """What a round is about, in a few words."""
     parts = [f"val_loss={record['metrics']['val']['loss']:.4f}"] if record["metrics"] else []
-    parts += [f"oldest upload {record['oldest']} rounds"] if record["oldest"] > 0 else []
+    parts += [f"uploads of {site} {age} rounds old" for site, age in record["ages"].items() if age > 0]
     return ", ".join([*parts, f"{record['seconds']:.2f} s"])

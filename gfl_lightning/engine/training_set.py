@@ -61,6 +61,16 @@ class TrainingSet:
         columns = ("clients", "counts", "sample", "present", "target", "weight")
         return replace(self, **{name: getattr(self, name)[chosen] for name in columns})
 
+    def by_size(self) -> list[TrainingSet]:
+        """Those of clients with about as many samples each, at most half of them padding."""
+        level = torch.log2(self.counts.double()).ceil()
+        return [self.take(level == each)._trimmed() for each in level.unique()]
+
+    def _trimmed(self) -> TrainingSet:
+        """Without places that no client needs."""
+        n = int(self.counts.max())
+        return replace(self, **{name: getattr(self, name)[:, :n] for name in ("sample", "present", "target", "weight")})
+
     def __len__(self) -> int:
         return len(self.clients)
 

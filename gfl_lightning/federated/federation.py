@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gfl_lightning.checks import require, require_choice, require_count, require_rate
+from gfl_lightning.checks import require, require_choice, require_count, require_scheduled_rate
 from gfl_lightning.engine.best import Best
 from gfl_lightning.engine.engine import DivergedError, Engine, Report, require_weights
 from gfl_lightning.engine.randomness import Stream, generator
@@ -124,7 +124,9 @@ class Federation(Engine[FederationState]):
             self.path, self.prediction.table, self.model, estimator, local, self.schedule.training, self._near
         )
         self.shield = Shield(self.prediction.guard, self._jacobian_noise(), self._expected_batch())
-        meter = TrafficMeter(self.model, estimator != "v1" and not aggregator.isolates, graph.x.element_size())
+        estimating = len(self.schedule.training) if personal.estimates else 0
+        jacobians = estimator != "v1" and not aggregator.isolates
+        meter = TrafficMeter(self.model, jacobians, graph.x.element_size(), estimating)
         self._reporter = Reporter(graph, self.schedule, meter, protocol)
 
     @property
@@ -142,7 +144,7 @@ class Federation(Engine[FederationState]):
     def round(self, state: FederationState, lr: float | None = None) -> tuple[FederationState, RoundReport]:
         """One communication round; ``lr`` replaces the clients' rate for this round."""
         if lr is not None:
-            require_rate("lr", lr)
+            require_scheduled_rate("lr", lr)
         state = self._exchanged(state)
         problem = self.local_problem(state, lr)
         result = self.local_path(problem)

@@ -34,6 +34,12 @@ class Participation:
                 whole = type(value) is int and value >= 1
                 require(whole, name, "be a number of clients of at least 1", value)
 
+    def require_fit(self, training: int, clients: int) -> None:
+        """Refuse a number of clients that there are not."""
+        for name, most in (("train", training), ("share", clients)):
+            part = getattr(self, name)
+            require(isinstance(part, float) or part <= most, name, f"be at most {most}, the clients there are", part)
+
     @staticmethod
     def count(part: int | float, of: int) -> int:
         """How many of ``of`` clients a fraction or number means."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs import validation
 from gfl_lightning.graphs.losses.cross_entropy import CrossEntropy
 from gfl_lightning.graphs.losses.loss import Loss
+
+if TYPE_CHECKING:  # seconds of imports, which a graph that is built from its columns does without
+    from torch_geometric.data import Data
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -116,6 +117,8 @@ class ClientGraph:
 
         An edge listed several times, in either direction, gets the mean of its weights.
         """
+        from torch_geometric.utils import coalesce, remove_self_loops, to_undirected  # noqa: PLC0415
+
         for name, column in (("client", client), ("edge_index", edge_index)):
             validation.check_tensor(name, column)
         if edge_weight is not None:
@@ -177,6 +180,8 @@ class ClientGraph:
 
     def to_data(self) -> Data:
         """Write a PyG ``Data`` whose nodes are the clients and whose sample columns stand beside them."""
+        from torch_geometric.data import Data  # noqa: PLC0415
+
         data = Data(x=self.x, y=self.y, edge_index=self.edge_index, client=self.client, shared=self.shared)
         data.num_nodes = self.num_clients
         data.num_classes = self.num_classes

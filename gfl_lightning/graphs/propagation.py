@@ -12,7 +12,6 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.client_graph import ClientGraph
@@ -28,6 +27,8 @@ def normalized_adjacency(graph: ClientGraph, dtype: torch.dtype = torch.float32)
 
 def normalized_edges(edge_index: Tensor, edge_weight: Tensor | None, N: int, dtype: torch.dtype) -> Tensor:
     """The same from the edges of N clients in both directions."""
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm  # noqa: PLC0415  # seconds of imports
+
     weight = None if edge_weight is None else edge_weight.double()
     index, value = gcn_norm(edge_index, weight, N, add_self_loops=True, dtype=torch.float64)
     return compressed_rows(torch.sparse_coo_tensor(index, value.to(dtype), (N, N), check_invariants=True).coalesce())

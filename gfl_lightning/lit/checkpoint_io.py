@@ -10,7 +10,7 @@ from pytorch_lightning.plugins.io.wrapper import _WrappingCheckpointIO
 
 from gfl_lightning.checks import require
 from gfl_lightning.lit.checkpoint_layout import require_layout
-from gfl_lightning.sealed_files import previous_of, read_sealed, write_sealed
+from gfl_lightning.sealed_files import is_sealed, previous_of, read_sealed, write_sealed
 
 
 class SealedCheckpointIO(CheckpointIO):
@@ -38,9 +38,10 @@ class SealedCheckpointIO(CheckpointIO):
         return checkpoint
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Remove the file and the one that it replaced."""
+        """Remove the file and the one that it replaced, if they are sealed: the name may come of a checkpoint."""
         for file in (Path(path), previous_of(Path(path))):
-            file.unlink(missing_ok=True)
+            if is_sealed(file):
+                file.unlink(missing_ok=True)
 
 
 def sealing(plugins: Any) -> list[Any]:

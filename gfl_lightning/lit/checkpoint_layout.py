@@ -88,11 +88,35 @@ BEST: dict[str, Rule] = {
 }
 
 
+def _terms(value: Any) -> bool:
+    named = _named(_weight)(value) and set(value) == {"gate", "B"}
+    return named and value["gate"].ndim == 1 and value["B"].ndim == 3 and len(value["gate"]) == len(value["B"])
+
+
+KEPT: dict[str, Rule] = {
+    "shared": (lambda value: _weight(value) and value.ndim in (1, 2), "what each client shared last"),
+    "terms": (_terms, "a gate and a term of each client"),
+    "chosen": (_a_dict, "a part by its class"),
+}
+MIXTURE: dict[str, Rule] = {
+    "weight": (lambda value: _weight(value) and value.ndim == 2, "how much each client heeds each model"),
+    "tuned": (lambda value: isinstance(value, list) and all(_named(_weight)(one) for one in value), "clients' models"),
+    "fedavg": (_named(_weight), "finite weights by name"),
+    "terms": (_named(_weight), "finite terms by name"),
+    "mark": (lambda value: isinstance(value, str), "a text"),
+}
+
+
 def require_layout(checkpoint: Any, argument: str) -> None:
     """Refuse what is no checkpoint of a model trained in rounds; ``argument`` is what named it."""
     _require(checkpoint, "the checkpoint", ALWAYS, argument)
     if "half_width" in checkpoint:
         _require(checkpoint, "the checkpoint", {"half_width": (_number, "the half width of intervals")}, argument)
+    for name, rule in KEPT.items():
+        if name in checkpoint:
+            _require(checkpoint, "the checkpoint", {name: rule}, argument)
+    if "mixture" in checkpoint:
+        _require_mixture(checkpoint["mixture"], checkpoint["state_dict"], argument)
     if set(WHOLE) & set(checkpoint):
         _require(checkpoint, "the checkpoint", WHOLE, argument)
     rounds, done = checkpoint["rounds"], checkpoint["global_step"]
@@ -109,6 +133,23 @@ def require_layout(checkpoint: Any, argument: str) -> None:
     _require(checkpoint["loops"], "loops", LOOPS, argument)
     made = checkpoint["loops"]["fit_loop"]["rounds"]
     require(made == done, argument, f"count {done} rounds wherever it does", made)
+
+
+def _require_mixture(found: Any, weights: Mapping[str, Tensor], argument: str) -> None:
+    """Refuse a mix of models that are not all there, or of other shapes than the model's."""
+    _require(found, "the mixture", MIXTURE, argument)
+    clients, models = found["weight"].shape
+    given, terms = shapes_of(found["fedavg"]), shapes_of(found["terms"])
+    require(models == 1 + len(found["tuned"]) + bool(given), argument, "hold each model of its mixture", models)
+    known = shapes_of(weights)
+    of_one = {name: shape for name, shape in known.items() if not given or name in given}
+    require(not given or given == of_one, argument, "have FedAvg's weights in the shapes of its own", given)
+    here = not given or (set(terms) == {"gate", "B"} and all(shape[:1] == (clients,) for shape in terms.values()))
+    require(here, argument, "have FedAvg's terms of every client", terms)
+    for one in found["tuned"]:
+        shapes = shapes_of(one)
+        same = bool(shapes) and all(shape == (clients, *known.get(name, ())) for name, shape in shapes.items())
+        require(same, argument, "have models of clients in the shapes of its weights", shapes)
 
 
 def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:

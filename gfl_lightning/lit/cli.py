@@ -16,21 +16,14 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from gfl_lightning.checks import require
+from gfl_lightning.command_line import EXIT_DIVERGED, EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_TERMINATED, answered
 from gfl_lightning.engine.engine import DivergedError
 from gfl_lightning.graphs.assortativity import assortativity
 from gfl_lightning.graphs.client_graph import Split
-from gfl_lightning.graphs.tables.client_tables import ClientTables, TableWarning
+from gfl_lightning.graphs.tables.client_tables import ClientTables
 from gfl_lightning.lit.checkpoint_layout import shapes_of
-from gfl_lightning.lit.failures import (
-    EXIT_BAD_INPUT,
-    EXIT_DIVERGED,
-    EXIT_INTERRUPTED,
-    EXIT_NOTHING,
-    EXIT_TERMINATED,
-    sentence_of,
-)
 from gfl_lightning.lit.fit_files import write_figures, write_fit_page
-from gfl_lightning.lit.folders import keep_logged, refuse_to_overwrite, run_folder, run_of
+from gfl_lightning.lit.folders import keep_logged, refuse_to_overwrite, run_folder, run_of, try_folders
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.parsing import ROOT, ConfiguredCLI
 from gfl_lightning.lit.patience import ON_TABLES, Patience
@@ -102,6 +95,8 @@ class RoundsCLI(ConfiguredCLI):
         if not trainer.fast_dev_run:
             resumed = self.config[command].get("ckpt_path")
             refuse_to_overwrite(trainer, command, None if resumed is None else str(resumed))
+            if command == "fit":
+                try_folders(trainer)
             if command == "fit" and self._checkpoint is not None:
                 keep_logged(trainer, self._checkpoint["global_step"])
 
@@ -149,7 +144,8 @@ class RoundsCLI(ConfiguredCLI):
         prediction: Tensor = self.trainer.predict(model, **options)[0]
         file = Path(output) if output else self.folder / "predictions.csv"
         data = self.datamodule.data_set
-        table = prediction_table(data.graph, data.names, prediction, model.half_width)
+        drawn_anew = isinstance(data, ClientTables) and data.draws_its_split and not self.datamodule.is_trained_on
+        table = prediction_table(data.graph, data.names, prediction, model.half_width, not drawn_anew)
         write_table(table, file)
         print(f"predictions of {len(table)} samples: {file}")
 
@@ -183,11 +179,11 @@ class RoundsCLI(ConfiguredCLI):
             if keep:
                 self.trainer.save_checkpoint(self.folder / "best.ckpt", weights_only=True)
             write_summary(self.folder, summary)
-            if self.config.fit.report:
-                write_figures(self.folder, self.model, self.datamodule.graph)
-                left = (summary, self.edges, sys.argv[1:])
-                write_fit_page(self.folder, self.model, self.datamodule.data_set, *left)
-        print(render(summary, None if self.trainer.fast_dev_run else self.folder))
+        print(render(summary, None if self.trainer.fast_dev_run else self.folder), flush=True)
+        if not self.trainer.fast_dev_run and self.config.fit.report:
+            write_figures(self.folder, self.model, self.datamodule.graph)
+            left = (summary, self.edges, sys.argv[1:])
+            write_fit_page(self.folder, self.model, self.datamodule.data_set, *left)
         if math.isnan(test.loss) and bool(self.datamodule.graph.mask(Split.TEST).any()):
             print("the test score is no number", file=sys.stderr)
             sys.exit(EXIT_NOTHING)
@@ -196,28 +192,7 @@ class RoundsCLI(ConfiguredCLI):
 def main(command_line: Callable[[], object] = RoundsCLI) -> None:
     """Run, and turn what the user can mend into one sentence and exit code 2."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
-            warnings.showwarning = _showing_tables_plainly(warnings.showwarning)
-            command_line()
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
-    except Exception as error:
-        sentence = sentence_of(error)
-        if sentence is None:
-            raise
-        print(f"error: {sentence}", file=sys.stderr)
-        sys.exit(EXIT_BAD_INPUT)
-
-
-def _showing_tables_plainly(show: Callable[..., None]) -> Callable[..., None]:
-    """A way to show warnings in which those about the user's tables are one plain sentence."""
-
-    def plainly(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-        if issubclass(category, TableWarning):
-            print(f"warning: {message}", file=sys.stderr)
-        else:
-            show(message, category, *rest)
-
-    return plainly
+    with answered(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
+        warnings.filterwarnings("ignore", message="(?s).*does not round-trip")  # parts make tuples of lists
+        command_line()

@@ -33,6 +33,7 @@ class ClientGraphData(LightningDataModule):
         super().__init__()
         require(isinstance(data_set, DataSet), "data_set", "be a data set, which makes a client graph", data_set)
         self.data_set = data_set
+        self._trained_on = ""
 
     @property
     def graph(self) -> ClientGraph:
@@ -62,12 +63,18 @@ class ClientGraphData(LightningDataModule):
         """A digest of the graph."""
         return fingerprint(self.graph)
 
+    @property
+    def is_trained_on(self) -> bool:
+        """Whether the checkpoint at hand is of a training on these data, with these splits."""
+        return self._trained_on == self.fingerprint
+
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Refuse a checkpoint whose model reads its data in another way, or belongs to other clients or another run."""
         if self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING:
             rule = f"be the data that the run of the checkpoint began with ({state_dict.get('class')})"
             same = state_dict.get("fingerprint") == self.fingerprint
             require(same, "data", rule, f"others: {self.data_set!r}")
+        self._trained_on = str(state_dict.get("fingerprint"))
         module = None if self.trainer is None else self.trainer.lightning_module
         if state_dict.get("class") == type(self.data_set).__name__:
             self.data_set.load_state_dict(state_dict)

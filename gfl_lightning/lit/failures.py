@@ -16,8 +16,8 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from gfl_lightning.checks import InputError
 
-EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_NOTHING, EXIT_INTERRUPTED, EXIT_TERMINATED = 2, 3, 4, 130, 143
 PACKAGE = str(Path(__file__).parents[1])
+CONFIGURATION = "the configuration"
 OWNERS = {
     "/torch/optim/lr_scheduler": "model.lr_scheduler",
     "/pytorch_lightning/loggers/": "trainer.logger",
@@ -30,35 +30,38 @@ OWNERS = {
     "/pytorch_lightning/trainer/connectors/checkpoint_connector": "ckpt_path",
     "/pytorch_lightning/": "trainer",
     "/lightning_fabric/": "trainer",
-    "/jsonargparse/": "the configuration",
+    "/jsonargparse/": CONFIGURATION,
 }
 OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory|storage size calculation overflowed")
-NOISE = (
-    "Does not validate",
-    "Subtypes:",
-    "Errors:",
-    "Given value type:",
-    "Expected a path but",
-    "Unable to load config",
-)
 
 
 def sentence_of(error: BaseException | None) -> str | None:
     """The sentence for an exception; ``None`` where it is an error of the program."""
     mistake = mistake_behind(error)
     if mistake is not None:
-        return str(mistake)
+        return str(mistake) if isinstance(mistake, InputError) else f"{' '.join(str(mistake).split()).rstrip('.')}."
     while error is not None:
-        if isinstance(error, OSError):
-            where = f" {str(error.filename)!r}" if error.filename else ""
-            return f"files must be readable and writable, got{where} {error.strerror or error}."
-        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
-            return f"the sizes of data and model must fit the memory of this machine, got {_first_line(error)}."
+        refused = _refused_by_the_system(error) or _refused_by_the_system(_first_of(error))
+        if refused:
+            return refused
         option = option_behind(error)
         if option is not None:
-            return f"{option} must name what works, got {type(error).__name__}: {_first_line(error)}."
+            first = _first_of(error) if option == CONFIGURATION else error
+            return f"{option} must name what works, got {type(first).__name__}: {_first_line(first)}."
         error = error.__cause__ or error.__context__
     return None
+
+
+def _refused_by_the_system(error: BaseException) -> str:
+    """The sentence for a file or for memory that was refused; nothing where that is not what failed."""
+    if isinstance(error, OSError):
+        where = f" {str(error.filename)!r}" if error.filename else ""
+        return f"files must be readable and writable, got{where} {error.strerror or error}."
+    if isinstance(error, ValueError) and "embedded null" in str(error):
+        return "files must be readable and writable, got a name with a null byte."
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
+        return f"the sizes of data and model must fit the memory of this machine, got {_first_line(error)}."
+    return ""
 
 
 def mistake_behind(error: BaseException | None) -> BaseException | None:
@@ -81,17 +84,11 @@ def option_behind(error: BaseException) -> str | None:
     return None
 
 
-def one_sentence(message: str) -> str:
-    r"""What a parser says, without the types that a value might have had otherwise.
-
-    >>> one_sentence('Parser key "local.steps":\n  Expected a <class \'int\'>. Got value: ten')
-    "local.steps: Expected a <class 'int'>. Got value: ten."
-    """
-    key = re.search(r'Parser key "([^"]*)"', message)
-    lines = [re.sub(r'^\s*-?\s*(Parser key "[^"]*":)?\s*', "", line).strip() for line in message.splitlines()]
-    said = list(dict.fromkeys(line for line in lines if line and not line.startswith(NOISE)))
-    text = "; ".join(said)[:400].rstrip(".") or "not understood"
-    return f"{key[1]}: {text}." if key else f"{text}."
+def _first_of(error: BaseException) -> BaseException:
+    """What failed first, where a parser has told of it again and again."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return error
 
 
 def _first_line(error: BaseException) -> str:

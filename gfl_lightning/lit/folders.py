@@ -8,11 +8,12 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 from pytorch_lightning.loggers import CSVLogger
 
-from gfl_lightning.checks import InputError
-from gfl_lightning.whole_files import whole_file
+from gfl_lightning.checks import InputError, require
+from gfl_lightning.whole_files import try_writing, whole_file
 
 RESULTS = ("summary.json", "best.ckpt", "checkpoints", "metrics.csv", "config.yaml")
 METRICS = "metrics.csv"
@@ -46,6 +47,15 @@ def refuse_to_overwrite(trainer: Trainer, command: str, resumed: str | None) -> 
         f"{argument} must lead to a folder without the results of another run, got {str(folder)!r}, which holds "
         f"{', '.join(there)}."
     )
+
+
+def try_folders(trainer: Trainer) -> None:
+    """Fail before any round where a fit is going to fail to write: its own folder, and those of its checkpoints."""
+    saving = [one for one in trainer.checkpoint_callbacks if isinstance(one, ModelCheckpoint) and one.dirpath]
+    for one in saving:
+        require("://" not in str(one.dirpath), "dirpath", "be a folder of this machine", str(one.dirpath))
+    for folder in {run_folder(trainer), *(Path(str(one.dirpath)) for one in saving)}:
+        try_writing(folder)
 
 
 def keep_logged(trainer: Trainer, rounds: int) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from pathlib import Path as FilePath
 from typing import Any
 
 import torch
-from pytorch_lightning.callbacks import WeightAveraging
 from pytorch_lightning.cli import LRSchedulerCallable
 from torch import Tensor
 
-from gfl_lightning.checks import InputError, require, require_count
-from gfl_lightning.engine.best import Best
-from gfl_lightning.engine.engine import Predictor, Report
-from gfl_lightning.engine.evaluation import Metrics
+from gfl_lightning.checks import require, require_count
+from gfl_lightning.engine.engine import Predictor
 from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.engine.trial import trial_loss
+from gfl_lightning.federated.afterwards.mix import Mix
+from gfl_lightning.federated.afterwards.mixture import Mixed, Mixture, mark_of, mixture_of
 from gfl_lightning.federated.exchange.exchange import exchange
 from gfl_lightning.federated.exchange.prediction import Prediction
 from gfl_lightning.federated.exchange.scoring import Scoring
@@ -24,7 +22,7 @@ from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import Estimator, LocalTraining, Path
 from gfl_lightning.federated.participation import Participation
 from gfl_lightning.federated.personal.terms import Terms
-from gfl_lightning.federated.protection.release_facts import data_mark, release_facts, sharing_epsilon
+from gfl_lightning.federated.protection.release_facts import data_mark, release_facts
 from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.schedule import Schedule
 from gfl_lightning.federated.server.average import Average
@@ -32,18 +30,16 @@ from gfl_lightning.federated.server.fed_adam import FedAdam
 from gfl_lightning.federated.server.momentum import Momentum
 from gfl_lightning.federated.server.optimizer import ServerOptimizer
 from gfl_lightning.federated.server.weighting import Weighting
-from gfl_lightning.federated.state import FederationState
-from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.graphs.datasets.data_set import DataSet
+from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.records.as_they_are import AsTheyAre
 from gfl_lightning.graphs.records.records import Records
 from gfl_lightning.graphs.records.rotated import Rotated
 from gfl_lightning.graphs.records.shared_labels import SharedLabels
+from gfl_lightning.lit.accounted_module import AccountedModule
 from gfl_lightning.lit.options import described
-from gfl_lightning.lit.private_flow import PRIVATE, outside_the_guarantee, steered_by_data
-from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.models.aggregators.aggregator import Aggregator
 from gfl_lightning.models.aggregators.appnp import APPNP
+from gfl_lightning.models.aggregators.chosen_appnp import ChosenAPPNP
 from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
 from gfl_lightning.models.aggregators.sgc import SGC
@@ -56,27 +52,25 @@ from gfl_lightning.models.personal.own_level import OwnLevel
 from gfl_lightning.models.personal.own_slopes import OwnSlopes
 from gfl_lightning.models.personal.personal import Personal
 from gfl_lightning.models.personal.shared import Shared
-from gfl_lightning.parts import describe
-from gfl_lightning.privacy.account import PrivacyAccount
+from gfl_lightning.parts import build, describe
 from gfl_lightning.privacy.guarantee import Guarantee
-from gfl_lightning.privacy.noise_key import NoiseKey, digest
+from gfl_lightning.privacy.noise_key import NoiseKey
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.randomise.gaussian_direction import GaussianDirection
 from gfl_lightning.privacy.randomise.multi_bit import MultiBit
-from gfl_lightning.privacy.randomise.once import RandomisedOnce, what_is_released
+from gfl_lightning.privacy.randomise.once import RandomisedOnce
 from gfl_lightning.privacy.randomise.piecewise import Piecewise
-from gfl_lightning.privacy.randomise.report import records_report, require_claim
+from gfl_lightning.privacy.randomise.report import require_apart
 from gfl_lightning.privacy.randomise.subset import Subset
 from gfl_lightning.privacy.randomise.withheld import Withheld
-from gfl_lightning.privacy.report import PrivacyReport
 
-KNOWN = (SGC, Identity, LearnablePolynomial, Linear, Momentum, FedAdam, OwnLevel, OwnSlopes, Gate)  # by short names too
+KNOWN = (SGC, ChosenAPPNP, Identity, LearnablePolynomial, Linear, Momentum, FedAdam, OwnLevel, OwnSlopes, Gate)
 KNOWN_RECORDS = (SharedLabels, Rotated, RandomisedOnce, Subset, MultiBit, GaussianDirection, Withheld, Piecewise)
 
 NOBODYS = Terms(torch.empty(0), torch.empty(0))
 
 
-class GFL(RoundModule):
+class GFL(AccountedModule):
     """Graph federated learning with hidden representation sharing; the defaults are the paper's GFL-APPNP.
 
     >>> from gfl_lightning.graphs.datasets.dnc import DNC
@@ -95,6 +89,7 @@ class GFL(RoundModule):
         estimator: ``compensated``, ``v1`` (no ∇C_k) or ``exact`` (a research oracle).
         local: the clients' optimizer: η, I, batches.
         personal: terms of each client's own, never uploaded: ``OwnLevel``, ``OwnSlopes``, ``Gate``.
+        mix: models that each client weighs by its validation samples once the rounds are over.
         server: what turns the clients' average into the next W̄.
         weighting: ``uniform`` average over clients, or by ``samples``.
         participation: who takes part in a round.
@@ -119,6 +114,7 @@ class GFL(RoundModule):
         estimator: Estimator = "compensated",
         local: LocalTraining = LocalTraining(),  # noqa: B008
         personal: Personal = Shared(),  # noqa: B008
+        mix: Mix = Mix(),  # noqa: B008
         server: ServerOptimizer = Average(),  # noqa: B008
         weighting: Weighting = "uniform",
         participation: Participation = Participation(),  # noqa: B008
@@ -135,40 +131,45 @@ class GFL(RoundModule):
         require_count("seed", seed, least=0)
         model = Model(SizedEncoder(encoder, records.num_features(num_features, num_classes), num_classes), aggregator)
         weights = model.initial_weights(generator(seed, Stream.WEIGHTS))
-        super().__init__(weights, num_features, num_classes, local.lr, lr_scheduler)
-        self.model, self.records = model, records
+        super().__init__(
+            weights, num_features, num_classes, local.lr, lr_scheduler, records, protection, guarantee, noise_seed
+        )
+        self.model = model
         self.save_hyperparameters(options)
         self.estimator: Estimator = estimator
         self.local, self.server, self.participation, self.personal = local, server, participation, personal
+        self.mix, self.mixture = mix, Mixture()
         self.weighting: Weighting = weighting
         self.protocol: ProtocolName = protocol
         self.path: Path = path
         self.seed = seed
-        self.noise_key = NoiseKey.fresh() if noise_seed is None else NoiseKey.of_seed(noise_seed)
-        self._saved_key: str | None = None
-        self._data_mark: str | None = None
-        self.account = PrivacyAccount(protection, guarantee)
         self._kept, self._kept_terms = torch.empty(0), NOBODYS
-        self._accounts = not protection.is_inert or guarantee != Guarantee()
 
     def engine_on(self, graph: ClientGraph, rounds: int) -> Federation:
         """The federation on a graph, its protection planned for so many rounds."""
-        graph, protection = self._seen(graph), self.account.in_force
+        self.participation.require_fit(len(graph.training_clients), graph.num_clients)
+        graph, protection, self.mixture = self._seen(graph), self.account.in_force, Mixture()
+        unprotected = protection.is_inert and not self._randomises
+        require(unprotected or self.mix.is_inert, "mix", "be left out where uploads are protected", self.mix)
+        require_apart(self.records, protection)
+        self._settle(graph, rounds)
         if self._accounts and not self._randomises:
             schedule = Schedule.of(
                 graph, self.participation, self.local, self.seed, every_class=not self.account.protects
             )
             colluding = self.account.guarantee.colluding
             facts = release_facts(graph, self.model, self.estimator, schedule, self.weighting, colluding)
-            self._identify(graph)
-            self._data_mark = data_mark(self._key(), graph)
+            self._data_mark = data_mark(self._key(), self.records.heard(graph, self.model.aggregator.gamma))
+            self._identify()
             protection = self.account.plan(facts, schedule.attendance, rounds, self._rounds_between_events())
         return self.federation_on(graph, self.seed, protection)
 
-    def federation_on(self, graph: ClientGraph, seed: int, protection: Protection) -> Federation:
-        """The federation on a graph under a protection, whatever was planned."""
+    def federation_on(
+        self, graph: ClientGraph, seed: int, protection: Protection, key: NoiseKey | None = None
+    ) -> Federation:
+        """The federation on a graph under a protection, whatever was planned, with its own noise or that of a key."""
         return Federation(
-            graph,
+            self.records.heard(graph, self.model.aggregator.gamma),
             self.model.encoder.encoder,
             self.model.aggregator,
             self.estimator,
@@ -181,8 +182,31 @@ class GFL(RoundModule):
             seed,
             protection,
             self.personal,
-            self._key(),
+            key or self._key(),
         )
+
+    def _settle(self, graph: ClientGraph, rounds: int) -> None:
+        """Choose the aggregator where several are offered, by trials on the records that it will aggregate."""
+        offered = self.model.aggregator
+        if not isinstance(offered, ChosenAPPNP):
+            return
+        fixed = "be a fixed one where"
+        require(
+            not self.account.protects, "aggregator", f"{fixed} uploads are protected, as trials upload too", offered
+        )
+        require(bool(graph.mask(Split.VAL).any()), "aggregator", f"{fixed} nobody has validation samples", offered)
+        length = min(offered.rounds, rounds) if rounds > 0 else offered.rounds
+        losses = []
+        for candidate in offered.candidates:
+            self.model = Model(self.model.encoder, candidate)
+            losses.append(trial_loss(self.federation_on(graph, self.seed, self.account.in_force), length))
+        self.model = Model(self.model.encoder, offered.candidates[losses.index(min(losses))])
+
+    @property
+    def chosen_parts(self) -> dict[str, Any]:
+        """What was chosen in place of a stated part."""
+        used = describe(self.model.aggregator)
+        return {} if used == self.hparams["aggregator"] else {"chosen": used}
 
     def predictor_on(self, graph: ClientGraph) -> Predictor:
         """Ã_kk h_{k,s} + C_k, every client sharing as protected as in the rounds that were made.
@@ -191,9 +215,52 @@ class GFL(RoundModule):
         """
         model, placement = self.model, self.placement
         if placement is not None:
-            return Scoring(self.records.at_home(graph), model, placement, self.shared(), self.personal, self.terms())
+            home = self.records.at_home(graph)
+            return self._mixed(Scoring(home, model, placement, self.shared(), self.personal, self.terms()))
         parts = (model.encoder.encoder, model.aggregator, self.account.in_force, self._key(), self.personal)
-        return Prediction(self._seen(graph), *parts)
+        return self._mixed(Prediction(self.records.heard(self._seen(graph), model.aggregator.gamma), *parts))
+
+    def _mixed(self, base: Prediction | Scoring) -> Predictor:
+        """What predicts for the clients of the training by their mixes; others take the model as it is trained."""
+        if self.mixture.is_inert:
+            return base
+        if isinstance(base, Scoring):
+            return Mixed(base, self.mixture, self.personal.ungated, base.placement.known)
+        same = self.mixture.mark == mark_of(base.graph)
+        return Mixed(base, self.mixture, self.personal.ungated, torch.arange(base.graph.num_clients)) if same else base
+
+    def calibrate(self) -> None:
+        """Let clients mix, and find the intervals of predicted numbers."""
+        if not self.mix.is_inert:
+            federation = self.federation
+            weights, rounds = self.current_weights(), self.state.round
+            self.mixture, sent = mixture_of(
+                federation.prediction, weights, self.mix, self.local.lr, rounds, self._fedavg(federation.graph)
+            )
+            for way in ("up", "down"):
+                for name in (f"bytes_{way}", f"printed_bytes_{way}"):
+                    self.totals[name] = self.totals.get(name, 0) + sent[way]
+            self._predictor = self._mixed(federation.prediction)
+        super().calibrate()
+
+    @property
+    def heeded(self) -> dict[str, float]:
+        """How much clients heed each model of their mix in the mean."""
+        return dict(zip(self.mix.titles, self.mixture.weight.mean(0).tolist(), strict=False))
+
+    def _fedavg(self, graph: ClientGraph) -> Federation:
+        """The same federation without neighbours, where nobody hears a label."""
+        return Federation(
+            self.records.heard(graph, Identity().gamma),
+            self.model.encoder.encoder,
+            Identity(),
+            local=self.local,
+            server=self.server,
+            participation=self.participation,
+            weighting=self.weighting,
+            seed=self.seed,
+            personal=self.personal.ungated,
+        )
 
     def shared(self) -> Tensor:
         """ĥ of every client of the training at the parameters ``[N, c]``, as the server holds them."""
@@ -213,232 +280,29 @@ class GFL(RoundModule):
         now = exchange(prediction.guard, self.round_of_the_parameters(), weights)
         return prediction.terms(replace(now, uploaded_h=self.shared()), weights)
 
-    def _seen(self, graph: ClientGraph) -> ClientGraph:
-        """The graph of the records that clients take part with; the same draws whenever it is asked for."""
-        if self.records.is_inert:
-            return graph
-        if self._randomises:
-            require_claim(self.records, self.account.stated, self.account.guarantee, self._accounts)
-        source = self._key().source("records", hides=digest(repr(self.records), *what_is_released(graph)))
-        return self.records.of(graph, source.generator())
-
-    @property
-    def _randomises(self) -> bool:
-        """Whether the records promise something."""
-        return math.isfinite(self.records.epsilon)
-
     def predict_logits(self) -> Tensor:
         """Logits of the samples of the data, without those of rows that are only shared; what they take is counted."""
         self._charge_evaluation()
         return super().predict_logits()[: self.num_samples]
 
-    @property
-    def federation(self) -> Federation:
-        """The federation of the last fit."""
-        assert isinstance(self.engine, Federation)
-        return self.engine
-
-    @property
-    def state(self) -> FederationState:
-        """The federation's state after the last round."""
-        state = super().state
-        assert isinstance(state, FederationState)
-        return state
-
-    def protect(self, **options: Any) -> None:
-        """Set the records, or fields of `Protection` and `Guarantee`, for the federation of the next set-up."""
-        if "records" in options:
-            self._take_part_with(options.pop("records"))
-            if not options:
-                return
-        self.account.protect(**options)
-        self._accounts = True
-
-    def _take_part_with(self, records: Records) -> None:
-        """Other records, and weights of their sizes from the start."""
-        if records == self.records:
-            return
-        fresh = self._state is None and self._loaded_round == 0
-        require(fresh, "records", "be those that the model was trained on, as others come too late", records)
-        encoder = SizedEncoder(
-            self.model.encoder.encoder, records.num_features(self.num_features, self.num_classes), self.num_classes
-        )
-        self.model, self.records = Model(encoder, self.model.aggregator), records
-        self.set_parameters(self.model.initial_weights(generator(self.seed, Stream.WEIGHTS)))
-        self.hparams["records"] = describe(records)
-
-    def setup(self, stage: str) -> None:
-        """Lightning's hook: refuse averaged weights where uploads are protected."""
-        callbacks = getattr(self.trainer, "callbacks", [])
-        averaging = [type(one).__name__ for one in callbacks if isinstance(one, WeightAveraging)]
-        require(
-            not (averaging and self.account.protects),
-            "callbacks",
-            "hold no WeightAveraging where uploads are protected, as averaged weights would be shared under used noise",
-            averaging,
-        )
-        data = getattr(getattr(self.trainer, "datamodule", None), "data_set", None)
-        self.account.shares = data.statistics if isinstance(data, DataSet) else ()
-        super().setup(stage)
-        if stage == "fit" and self.account.claims:
-            self.account.stops_adaptively = steered_by_data(self.trainer, self.account.validates, self._plateau())
-            self.account.outside = outside_the_guarantee(self.trainer, self.account.guarantee.selection)
-
-    def _plateau(self) -> bool:
-        """Whether the rate is steered by a metric."""
-        if self._lr_scheduler is None:
-            return False
-        carrier = torch.optim.SGD(self.parameters(), lr=self.lr)
-        return isinstance(self._lr_scheduler(carrier), torch.optim.lr_scheduler.ReduceLROnPlateau)
-
-    def _rounds_between_events(self) -> int:
-        every = getattr(self._trainer, "val_check_interval", 1)
-        return every if isinstance(every, int) else 1
-
-    def _identify(self, graph: ClientGraph) -> None:
-        """Tell the account which run this is: that of its key, with these options."""
-        options = {name: value for name, value in self.hparams.items() if name not in ("guarantee", "path")}
-        key, account = self._key(), self.account
-        account.run = account.run or f"{key.name} {digest(repr(sorted(options.items()))).hex()[:8]}"
-        account.noise_is_public = key.reproducible
-
-    def configure_optimizers(self) -> Any:
-        """The carrier of the rate; in a protected fit a scheduler that watches a metric watches the private one."""
-        made = super().configure_optimizers()
-        if isinstance(made, dict) and self.account.claims:
-            made["lr_scheduler"]["monitor"] = PRIVATE
-        return made
-
-    def begin_rounds(self, rounds_done: int, progress: dict[str, Any]) -> None:
-        """Start a ledger, take up a saved one, or go on with the one at hand."""
-        drawn = self.model.initial_weights(generator(self.seed, Stream.WEIGHTS))
-        now = self.current_weights() if self._state is None else self._state.weights
-        known = all(torch.equal(drawn[name].to(weight), weight) for name, weight in now.items())
-        self.account.begin(rounds_done, progress.get("privacy"), known)
-
-    def choose(self, report: Report) -> Best:
-        """The round to keep: under a guarantee the last, unless a private loss chooses, or exact ones may."""
-        account = self.account
-        if not account.claims or account.guarantee.selection == "exact":
-            return super().choose(report)
-        if account.validates and self.best.round and not math.isinf(self.best.val_loss):
-            return self.best
-        kept = Best(self.state.round, math.inf, self.state.weights, shared=self.federation.shared(self.state))
-        return kept if account.validates else replace(kept, val_loss=report.metrics["val"].loss)
-
-    def validation_metrics(self) -> dict[str, float]:
-        """Metrics of the current parameters, with the private validation loss, which may choose the round to keep."""
-        metrics, account = super().validation_metrics(), self.account
-        if not account.validates or not self.holds(self.state.weights):
-            return metrics
-        account.charge_validation()
-        private = self.federation.private_val_loss(self.state)
-        inside = account.claims and account.guarantee.selection == "inside"
-        if inside and private < self.best.val_loss:
-            shared = self.federation.shared(self.state)
-            self.best = Best(self.state.round, private, self.state.weights, shared=shared)
-        return metrics | {PRIVATE: private}
-
-    def evaluate(self) -> dict[str, Metrics]:
-        """Metrics on each split at the parameters; what is shared for them is counted."""
-        self._charge_evaluation()
-        return super().evaluate()
-
-    def _charge_evaluation(self) -> None:
-        """Count the sharing that an evaluation of protected weights takes, unless it repeats one that was made."""
-        predictor, account = self.predictor, self.account
-        shared = predictor.prediction if isinstance(predictor, Federation) else predictor
-        if not account.protects or not isinstance(shared, Prediction) or self.model.aggregator.isolates:
-            return
-        guard, weights = shared.guard, self.current_weights()
-        here = data_mark(self.noise_key, guard.table.graph)
-        same_data = self._data_mark in (None, here)
-        everyone = Participation.count(self.participation.share, shared.graph.num_clients) == shared.graph.num_clients
-        mark = digest(here, weights).hex()
-
-        def cost() -> float:
-            return sharing_epsilon(account.in_force, account.guarantee, guard.table.graph)
-
-        account.charge_evaluation(mark, everyone, same_data, cost)
-
-    def charge_round(self) -> dict[str, float]:
-        """Count the round before it is made; ε after it."""
-        if self._randomises:
-            epsilon = math.inf if self.noise_key.reproducible else self.records.epsilon
-            return {"epsilon": epsilon, "epsilon_fellow": epsilon}
-        return self.account.charge()
-
-    def require_free_weights(self) -> None:
-        """Refuse weights of no round where uploads are protected: they would be shared under noise already used."""
-        require(
-            not self.account.protects,
-            "weights",
-            "be those of a round where uploads are protected",
-            "weights that a callback has put in",
-        )
-
-    @property
-    def may_go_on(self) -> bool:
-        """Whether the privacy budget, if there is one, allows another round."""
-        return self.account.allows_another
-
-    @property
-    def is_budgeted(self) -> bool:
-        """Whether there is a privacy budget."""
-        return self.account.guarantee.max_epsilon is not None
-
-    @property
-    def privacy(self) -> PrivacyReport | None:
-        """What the records or the rounds so far have spent; ``None`` where nobody asked."""
-        if self._randomises:
-            return records_report(self.records, self.noise_key, self.account.shares)
-        return self.account.report()
-
-    def progress(self) -> dict[str, Any]:
-        """The engine's, and the privacy spent."""
-        return super().progress() | self.account.ledger_state()
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Lightning's hook: keep the protection too, so that nothing is ever evaluated or resumed without it."""
+        """Lightning's hook: keep what clients shared last, and what was chosen and mixed."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["shared"] = self.shared().cpu()
+        checkpoint |= self.chosen_parts
         if not self.personal.is_inert:
             checkpoint["terms"] = {name: term.cpu() for name, term in vars(self.terms()).items()}
-        if self.account.protects:
-            told = {"noise_key": self.noise_key.name, "data": self._data_mark}
-            checkpoint["protection"] = self.account.save(self.seed) | told
-            report = self.account.report()
-            if report is not None:
-                checkpoint["privacy"] = report.public() | {"outside": list(self.account.outside)}
-        if self._randomises:
-            checkpoint["noise_key"] = self.noise_key.name
+        if not self.mixture.is_inert:
+            checkpoint["mixture"] = self.mixture.record()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Lightning's hook: take up its protection."""
+        """Lightning's hook: take them up."""
         super().on_load_checkpoint(checkpoint)
+        if "chosen" in checkpoint:
+            self.model = Model(self.model.encoder, build(checkpoint["chosen"], Aggregator))  # type: ignore[type-abstract]
         self._kept = checkpoint.get("shared", torch.empty(0))
         self._kept_terms = Terms(**checkpoint.get("terms", vars(NOBODYS)))
-        saved = checkpoint.get("protection")
-        self.account.load(saved, self.seed, self._loaded_progress.get("privacy"))
-        self._accounts |= saved is not None
-        self._saved_key = checkpoint.get("noise_key") if saved is None else saved["noise_key"]
-        self._data_mark = None if saved is None else saved["data"]
-
-    def keep_secrets(self, folder: FilePath) -> None:
-        """Write the noise key, which no checkpoint holds, beside the checkpoints, unless it is found from there."""
-        key, draws = self.noise_key, self.account.protects or self._randomises
-        if draws and not key.reproducible and NoiseKey.find(key.name, folder) is None:
-            key.save(folder)
-
-    def _key(self) -> NoiseKey:
-        """The noise key; that of a loaded checkpoint where there is one."""
-        name, places = self._saved_key, self.checkpoint_folders
-        if name is not None and name != self.noise_key.name:
-            found = next((key for key in (NoiseKey.find(name, place) for place in places) if key is not None), None)
-            if found is None:
-                raise InputError(
-                    f"ckpt_path must have its noise key beside it, as every upload would get other noise without it, "
-                    f"got no {NoiseKey.file_name(name)} in {', '.join(map(str, places)) or 'a known folder'}."
-                )
-            self.noise_key = found
-        return self.noise_key
+        clients, terms = len(self._kept), len(self._kept_terms.gate)
+        whole = self.personal.is_inert or terms == clients
+        require(whole, "ckpt_path", f"hold personal terms of all {clients} clients that shared", terms)
+        self.mixture = Mixture.of_record(checkpoint.get("mixture"))

@@ -14,6 +14,8 @@ from pytorch_lightning.cli import ArgsType, LightningArgumentParser, LightningCL
 from pytorch_lightning.loggers import Logger
 
 from gfl_lightning.checks import InputError, require
+from gfl_lightning.command_line import EXIT_BAD_INPUT
+from gfl_lightning.graphs.datasets.citations import Citations
 from gfl_lightning.graphs.datasets.client_graph_file import ClientGraphFile
 from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.graphs.datasets.dnc import DNC
@@ -26,12 +28,13 @@ from gfl_lightning.graphs.tables.client_tables import ClientTables
 from gfl_lightning.lit.central import Central
 from gfl_lightning.lit.checkpoints import data_of, model_of, read_checkpoint
 from gfl_lightning.lit.data import ClientGraphData
-from gfl_lightning.lit.failures import EXIT_BAD_INPUT, mistake_behind, one_sentence
+from gfl_lightning.lit.failures import mistake_behind
 from gfl_lightning.lit.folders import ConfigSaver
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.options import FREE, differences, overlaid, refuse
 from gfl_lightning.lit.overlays import refuse_lost_protection, refuse_options_before_files
+from gfl_lightning.lit.parser_words import one_sentence
 from gfl_lightning.lit.patience import ON_TABLES
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.rounds import FederatedTrainer
@@ -39,7 +42,7 @@ from gfl_lightning.lit.suggestions import suggesting
 from gfl_lightning.parts import CLASS, OPTIONS
 from gfl_lightning.reports.predictions import require_ending
 
-KNOWN = (GFL, Central, LocalMLPs, DNC, SNC, SC, SubCora, Planetoid, KarateClub, ClientGraphFile)  # by short names
+KNOWN = (GFL, Central, LocalMLPs, DNC, SNC, SC, SubCora, Planetoid, Citations, KarateClub, ClientGraphFile)
 LINKED: dict[str, Callable[[DataSet], int]] = {
     "num_features": lambda data: data.graph.num_features,
     "num_classes": lambda data: data.graph.num_classes,
@@ -87,9 +90,14 @@ class ConfiguredCLI(LightningCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """The commands, with the arguments of the trainer's methods that are not for the command line."""
+        """The commands, with the arguments of the trainer's methods that are not for the command line.
+
+        A parser for each takes longer to make than a short fit: there is only that of the command which was given.
+        """
         ours = {"weights_only", "return_predictions"}  # no file runs code, and predictions are always written
-        return {name: skipped | ours for name, skipped in LightningCLI.subcommands().items()}
+        every = LightningCLI.subcommands()
+        asked = every.keys() & set(sys.argv[1:2]) or every
+        return {name: every[name] | ours for name in every if name in asked}
 
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Trainer, model and data set."""
@@ -122,6 +130,8 @@ class ConfiguredCLI(LightningCLI):
         with suggesting(arguments):
             self.config = parser.parse_args(arguments)
         command = self.config.subcommand
+        trainer = self.config[command].get("trainer")
+        require(isinstance(trainer, Namespace), "trainer", "hold options by name", trainer)
 
         def read(of: Any) -> Any:
             whole = [*of, *([] if command in of else [command])]

@@ -15,6 +15,7 @@ from pytorch_lightning.callbacks import (
     ModelSummary,
     ProgressBar,
     StochasticWeightAveraging,
+    Timer,
     WeightAveraging,
 )
 from pytorch_lightning.cli import SaveConfigCallback
@@ -65,6 +66,7 @@ NEVER_STOPPING = (
     *(Checkpoint, DeviceStatsMonitor, LearningRateMonitor, ModelSummary, ProgressBar, WeightAveraging),
     SaveConfigCallback,
 )
+PROFILERS = ("simple", "advanced", "pytorch")
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 PRECISIONS = (None, "32-true", "64-true", 32, 64, "32", "64")
 
@@ -82,6 +84,10 @@ def refuse_what_rounds_cannot_do(options: dict[str, Any]) -> None:
     require(precision in PRECISIONS, "precision", "be 32-true or 64-true", precision)
     strategy = options.get("strategy", "auto")
     require(strategy in ("auto", "single_device"), "strategy", f"be auto, as {ONE_PROCESS}", strategy)
+    duration, profiler = options.get("max_time"), options.get("profiler")
+    require(duration is None or _is_a_duration(duration), "max_time", "be days:hours:minutes:seconds", duration)
+    known = not isinstance(profiler, str) or profiler in PROFILERS
+    require(known, "profiler", f"be one of {', '.join(PROFILERS)}, or a profiler", profiler)
     limit = options.get("limit_train_batches")
     whole = options.get("max_steps") != -1 or limit is None or isinstance(limit, int) or limit == 1.0
     require(whole, "limit_train_batches", "be a number of rounds where max_steps sets none", limit)
@@ -98,6 +104,14 @@ def refuse_what_rounds_cannot_do(options: dict[str, Any]) -> None:
         for kind, why in CALLBACKS.items():
             if isinstance(callback, kind):
                 raise InputError(f"callbacks must not hold {kind.__name__}, as {why}, got {type(callback).__name__}.")
+
+
+def _is_a_duration(value: Any) -> bool:
+    try:
+        Timer(duration=value)
+    except Exception:
+        return False
+    return True
 
 
 def require_an_end(trainer: Any, module: Any) -> None:

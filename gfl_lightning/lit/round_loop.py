@@ -9,7 +9,6 @@ the metrics that the round computed.
 from __future__ import annotations
 
 import copy
-import math
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from pytorch_lightning.trainer import call
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from gfl_lightning.lit.refusals import require_an_end
-from gfl_lightning.lit.round_module import RoundModule
+from gfl_lightning.lit.round_module import RoundModule, planned_rounds
 
 OF_EVENTS = ("callbacks", "optimizer_states", "lr_schedulers")
 
@@ -45,11 +44,7 @@ class RoundLoop(_FitLoop):
 
     def setup_data(self) -> None:
         """Count the rounds: the data are the module's, and a loader would only deliver round numbers."""
-        steps = math.inf if self.max_steps == -1 else self.max_steps
-        limit = self.trainer.limit_train_batches
-        self.max_batches = (
-            min(steps, limit) if isinstance(limit, int) else steps if limit == 1.0 else int(steps * limit)
-        )
+        self.max_batches = planned_rounds(self.trainer)
 
     def run(self) -> None:
         """Rounds, between the hooks of one training epoch."""

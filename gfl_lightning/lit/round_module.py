@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pytorch_lightning.callbacks import Checkpoint, Timer
@@ -72,6 +73,7 @@ class RoundModule(PredictingModule):
         self._trains = False
         self._prepared_for: tuple[torch.device, torch.dtype] | None = None
         self._loaded_round = 0
+        self._loaded_weights: Weights = {}
         self._loaded_progress: dict[str, Any] = {}
         self._scheduler: dict[str, Any] = {}
         self._loaded_scheduler: dict[str, Any] | None = None
@@ -91,9 +93,19 @@ class RoundModule(PredictingModule):
         return False
 
     @property
+    def heeded(self) -> dict[str, float]:
+        """How much clients heed each of several models in the mean; nothing where there is one."""
+        return {}
+
+    @property
     def privacy(self) -> PrivacyReport | None:
         """What the rounds so far have spent; ``None`` where nobody asked."""
         return None
+
+    @property
+    def chosen_parts(self) -> dict[str, Any]:
+        """What was chosen in place of stated parts, by the name that a summary gives it."""
+        return {}
 
     def begin_rounds(self, rounds_done: int, progress: dict[str, Any]) -> None:
         """Called before the first round of a fit, with what :meth:`progress` was where a checkpoint is resumed."""
@@ -148,7 +160,8 @@ class RoundModule(PredictingModule):
         parameter = next(self.parameters())
         place = (parameter.device, parameter.dtype)
         if self._prepared_for != place:
-            self.prepare(self.graph, self.trainer.max_steps if self._trains else None)
+            planned = planned_rounds(self.trainer) if self._trains else None
+            self.prepare(self.graph, -1 if planned == math.inf else cast(int | None, planned))
             self._prepared_for = place
 
     def configure_optimizers(self) -> Any:
@@ -224,6 +237,9 @@ class RoundModule(PredictingModule):
         if self.holds(self._placed(self.best).weights):
             return self.best.round
         if self._state is None:
+            now = self.current_weights()
+            if any(not torch.equal(now[name].cpu().double(), w.double()) for name, w in self._loaded_weights.items()):
+                self.require_free_weights()
             return self._loaded_round
         if not self.holds(self._state.weights):
             self.require_free_weights()
@@ -271,6 +287,7 @@ class RoundModule(PredictingModule):
         self.round_metrics = saved["metrics"]
         self.curve = [(train, val) for train, val in saved["curve"].tolist()]
         self._loaded_progress, self._loaded_round = saved["progress"], checkpoint["global_step"]
+        self._loaded_weights = checkpoint["state_dict"]
         self._state = self._prepared_for = None
 
     def _placed(self, best: Best) -> Best:
@@ -278,6 +295,13 @@ class RoundModule(PredictingModule):
         like = next(self.parameters())
         weights = {name: weight.to(like) for name, weight in best.weights.items()}
         return replace(best, weights=weights, client_loss=best.client_loss.to(like), shared=best.shared.to(like))
+
+
+def planned_rounds(trainer: Any) -> int | float:
+    """How many rounds a trainer is to make at most; ∞ where it sets no number."""
+    steps = math.inf if trainer.max_steps == -1 else trainer.max_steps
+    limit = trainer.limit_train_batches
+    return min(steps, limit) if isinstance(limit, int) else steps if limit == 1.0 else int(steps * limit)
 
 
 def stopped_by(trainer: Any) -> list[str] | None:

@@ -60,7 +60,8 @@ class FederatedTrainer(Trainer):
         refuse_what_rounds_cannot_do(kwargs | {"callbacks": callbacks, "max_steps": max_steps})
         refuse_contradictions(callbacks)
         kwargs.pop("check_val_every_n_epoch", None)
-        require(max_steps >= -1 and max_steps != 0, "max_steps", "be at least 1, or -1 for no limit", max_steps)
+        counts = type(max_steps) is int and max_steps >= -1 and max_steps != 0
+        require(counts, "max_steps", "be at least 1, or -1 for no limit", max_steps)
         require(
             isinstance(val_check_interval, int) and val_check_interval >= 1,
             "val_check_interval",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,7 +31,7 @@ PLAIN = (
     "patience",
     "report",
 )
-MOST = 3
+MOST, BESIDE = 3, 12
 
 
 @contextmanager
@@ -54,13 +54,52 @@ def nearest_options(args: Sequence[str]) -> str:
     'Perhaps --model.local.momentum instead of --model.momentum.'
     """
     known = set(known_options(args))
-    found = []
+    parents = {name.rpartition(".")[0] for name in known}
+    found, others = [], []
+    for name in (*_on_the_command_line(args), *_in_files(args)):
+        mark = f"--{name}"
+        if name in known or name.rpartition(".")[0] not in parents:
+            continue
+        near = _nearest(name, known)
+        beside = [] if near else _beside(name, known)
+        found += [f"{' or '.join(f'--{one}' for one in near)} instead of {mark}"] if near else []
+        others += [f"Beside {mark} there would be {', '.join(f'--{one}' for one in beside)}."] if beside else []
+    return " ".join(([f"Perhaps {'; '.join(found)}."] if found else []) + others)
+
+
+def _on_the_command_line(args: Sequence[str]) -> Iterator[str]:
+    """The options that a command line names."""
     for argument in args:
         name = argument.removeprefix("--").partition("=")[0].removesuffix("+")
-        if argument.startswith("--") and name not in known and not name.endswith(".help"):
-            near = _nearest(name, known)
-            found += [f"{' or '.join(f'--{one}' for one in near)} instead of --{name}"] if near else []
-    return f"Perhaps {'; '.join(found)}." if found else ""
+        if argument.startswith("--") and not name.endswith(".help"):
+            yield name
+
+
+def _in_files(args: Sequence[str]) -> Iterator[str]:
+    """The options of data and model that its configuration files name, as a command line would."""
+    for content in _files(args):
+        for prefix in ("data", "model"):
+            yield from _names(content.get(prefix), prefix)
+
+
+def _names(value: Any, name: str) -> Iterator[str]:
+    """The names of all that stands in a part of a configuration."""
+    inner = value.get("init_args", {} if "class_path" in value else value) if isinstance(value, dict) else None
+    for key, part in (inner or {}).items() if isinstance(inner, dict) else ():
+        yield f"{name}.{key}"
+        yield from _names(part, f"{name}.{key}")
+
+
+def _files(args: Sequence[str]) -> Iterator[dict[Any, Any]]:
+    """The configuration files of a command line that can be read."""
+    for place, argument in enumerate(args):
+        option, _, value = argument.partition("=")
+        value = value or (args[place + 1] if place + 1 < len(args) else "")
+        if option in ("-c", "--config") and Path(value).is_file():
+            with suppress(yaml.YAMLError, UnicodeDecodeError, OSError):
+                content = yaml.safe_load(Path(value).read_text(encoding="utf-8"))
+                if isinstance(content, dict):
+                    yield content
 
 
 def known_options(args: Sequence[str]) -> Iterator[str]:
@@ -78,15 +117,13 @@ def known_options(args: Sequence[str]) -> Iterator[str]:
 def _named(args: Sequence[str], prefix: str) -> str:
     """The class that a command line or its configuration names for the model or the data; empty where none does."""
     found = ""
+    for content in _files(args):
+        part = content.get(prefix)
+        found = str(part.get("class_path", found)) if isinstance(part, dict) else found
     for place, argument in enumerate(args):
         option, _, value = argument.partition("=")
-        value = value or (args[place + 1] if place + 1 < len(args) else "")
-        if option in ("-c", "--config") and Path(value).is_file():
-            content = yaml.safe_load(Path(value).read_text(encoding="utf-8"))
-            part = content.get(prefix) if isinstance(content, dict) else None
-            found = str(part.get("class_path", found)) if isinstance(part, dict) else found
-        elif option == f"--{prefix}":
-            found = value
+        if option == f"--{prefix}":
+            found = value or (args[place + 1] if place + 1 < len(args) else "")
     return found.rpartition(".")[2]
 
 
@@ -113,3 +150,10 @@ def _nearest(name: str, known: set[str]) -> list[str]:
     last = name.rpartition(".")[2]
     same = sorted(one for one in known if one.startswith(f"{top}.") and one.rpartition(".")[2] == last)
     return same[:MOST] or get_close_matches(name, sorted(known), n=MOST, cutoff=0.75)
+
+
+def _beside(name: str, known: set[str]) -> list[str]:
+    """The options at the same place, where they are few."""
+    place = name.rpartition(".")[0]
+    found = sorted(one for one in known if place and one.rpartition(".")[0] == place)
+    return found if len(found) <= BESIDE else []

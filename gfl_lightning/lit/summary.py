@@ -22,6 +22,7 @@ def collect(trainer: Trainer, module: RoundModule, data: ClientGraphData, test: 
     rows = graph.mask(Split.TEST)
     scored, known = scores(graph, module.prediction(), rows), scores(graph, baseline(graph), rows)
     parts |= {name: part for name, part in module.hparams.items() if isinstance(part, dict) and CLASS in part}
+    parts |= module.chosen_parts
     return Fit(
         status=status,
         model=type(module).__name__,
@@ -36,4 +37,5 @@ def collect(trainer: Trainer, module: RoundModule, data: ClientGraphData, test: 
         seed=module.hparams.get("seed"),
         scores=scored,
         baseline=known,
+        mix=module.heeded,
     )

@@ -12,7 +12,7 @@ RATES = (0.03, 0.1, 0.3, 1.0)
 DECAYS = (0.0, 0.0, 1e-3, 1e-2)
 ALPHAS, POWERS = (0.1, 0.3, 0.6, 0.6, 0.9), (2, 4, 10)
 HIDDEN: tuple[list[int], ...] = ([16], [64], [])
-LEVELS = (1.0, 3.0, 10.0)
+LEVELS = (0.5, 2.0, 8.0)
 
 
 def candidates(graph: ClientGraph, number: int, seed: int = 0) -> list[Options]:
@@ -38,6 +38,7 @@ def _drawn(draw: random.Random, several: bool) -> Options:
     return {
         "encoder": {"class_path": "MLP", "init_args": {"hidden": hidden, "bias": draw.random() < 0.5}},
         "aggregator": aggregator,
+        "weighting": draw.choice(("uniform", "samples")),
         "local.lr": draw.choice(RATES),
         "local.weight_decay": draw.choice(DECAYS),
         "personal": _personal(draw, gated=aggregator["class_path"] == "APPNP") if several else _part("Shared"),
@@ -52,12 +53,12 @@ def _aggregator(draw: random.Random) -> Options:
 
 
 def _personal(draw: random.Random, gated: bool) -> Options:
-    kind = draw.choice(("Shared", "OwnLevel", "OwnLevel", "OwnSlopes", *(["Gate"] if gated else [])))
+    kind = draw.choice(("Shared", "OwnLevel", "OwnLevel", "OwnLevel", "OwnSlopes", *(["Gate"] if gated else [])))
     level = draw.choice(LEVELS)
     if kind == "OwnLevel":
-        return _part(kind, strength=level)
+        return _part(kind, strength=draw.choice((None, None, level)))
     if kind == "OwnSlopes":
-        return _part(kind, level=level, slopes=draw.choice((5.0, 20.0)))
+        return _part(kind, level=level, slopes=draw.choice((5.0, 20.0, 80.0)))
     return _part(kind, strength=1.0, level=level) if kind == "Gate" else _part(kind)
 
 

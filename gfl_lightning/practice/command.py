@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from gfl_lightning.checks import InputError, require
+from gfl_lightning.checks import require
+from gfl_lightning.command_line import Parser, answered
+from gfl_lightning.whole_files import try_writing
 
-EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
 ABOUT = {
     "compare": "Train the model of a configuration, the same on shuffled edges, FedAvg, isolated models and models of "
     "all rows in one place, on several splits, and say whether the graph helps.",
@@ -42,14 +40,6 @@ class Order:
         require(self.splits >= 1, "--splits", "be at least 1", self.splits)
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse."""
-        raise InputError(f"{message[0].upper()}{message[1:]}." if message else message)
-
-
 def parse(name: str, arguments: list[str]) -> Order:
     """Read the command line of a command."""
     parser = Parser(prog=f"python -m gfl_lightning {name}", description=ABOUT[name])
@@ -76,8 +66,9 @@ def parse(name: str, arguments: list[str]) -> Order:
 
 def main(name: str, arguments: list[str]) -> None:
     """Run a command; one sentence and exit code 2 for a mistake, 130 for Ctrl-C."""
-    try:
+    with answered(interrupted="interrupted; nothing was written"):
         order = parse(name, arguments)
+        try_writing(order.out if name == "compare" else order.out.parent)
         if name == "compare":
             from gfl_lightning.practice.compare import compare  # noqa: PLC0415  # seconds of imports, not for help
 
@@ -86,14 +77,3 @@ def main(name: str, arguments: list[str]) -> None:
             from gfl_lightning.practice.tune import tune  # noqa: PLC0415
 
             tune(order)
-    except KeyboardInterrupt:
-        print("\ninterrupted; nothing was written", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
-    except Exception as error:
-        from gfl_lightning.lit.failures import sentence_of  # noqa: PLC0415
-
-        sentence = sentence_of(error)
-        if sentence is None:
-            raise
-        print(f"error: {sentence}", file=sys.stderr)
-        sys.exit(EXIT_BAD_INPUT)

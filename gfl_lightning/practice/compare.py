@@ -37,7 +37,7 @@ def compare(order: Order) -> None:
         found.figure().savefig(scratch, format="png")
     write_page(order.out / "compare.html", html_page(found, order.command))
     print(found.table().to_string(index=False))
-    print("* needs all rows in one place\n")
+    print(f"* needs all rows in one place. {found.about}\n")
     print(found.verdict)
     print(f"files  {order.out}")
 
@@ -52,9 +52,9 @@ def compared(setting: Setting, splits: int) -> tuple[Comparison, dict[str, float
     chosen = methods(setting, graph)
     found = start(chosen)
     with tqdm(total=len(chosen) + splits, desc="compare", file=sys.stderr, disable=not sys.stderr.isatty()) as bar:
-        rates = {}
+        rates: dict[str, float] = {}
         for method in chosen:
-            rates[method.key] = best_rate(method, setting, graph)
+            rates[method.key] = rates.get(method.rate_of) or best_rate(method, setting, graph)
             bar.update()
         for number in range(splits):
             trial(setting, data.repeated(number).graph, number, chosen, rates, found)

@@ -50,6 +50,13 @@ class Comparison:
         """The score that decides."""
         return self.shown[0]
 
+    @property
+    def about(self) -> str:
+        """What the figures of the table are, in words."""
+        if self.splits == 1:
+            return "Of one split, which has no intervals."
+        return "Means over splits ± half of their 95 % intervals, which allow for rows that splits share."
+
     @cached_property
     def _tested_per_trained(self) -> float:
         test, train = (int(self.graph.mask(part).sum()) for part in (Split.TEST, Split.TRAIN))
@@ -70,7 +77,9 @@ class Comparison:
         """One sentence."""
         first = self.found[0]
         gains = {other.key: self.gain(first, other, self.metric) for other in self.found[1:]}
-        return verdict(self.metric, gains, self.splits)
+        by_key = {one.key: one for one in self.found}
+        shuffled = self.gain(by_key["shuffled"], by_key["fedavg"], self.metric)
+        return verdict(self.metric, gains, shuffled, self.splits)
 
     def table(self) -> pd.DataFrame:
         """A row for each method: scores of known and new clients, and what the graph gains over it."""
@@ -189,6 +198,7 @@ class Comparison:
             axes.axvline(factor * self.reached(self.found[0].known, self.metric).mean, color=GREY, linewidth=0.8)
             axes.set_yticks(range(len(shown)), [one.title for one in shown])
             axes.invert_yaxis()
-            axes.set(xlabel=f"{NAMES.get(self.metric, self.metric)} on test rows, {self.splits} splits, 95 % intervals")
+            seen = "one split" if self.splits == 1 else f"{self.splits} splits, 95 % intervals"
+            axes.set(xlabel=f"{NAMES.get(self.metric, self.metric)} on test rows, {seen}")
             figure.legend(loc="outside lower center", ncols=3, fontsize=8)
         return figure

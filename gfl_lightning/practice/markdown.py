@@ -16,11 +16,11 @@ def page(found: Comparison, command: str) -> str:
     named = ", ".join(str(name) for name in losing["client"].head(10))
     parts = [
         f"**{found.verdict}**",
-        f"{graph.num_clients} clients, {graph.num_samples} rows, {graph.num_edges} edges; {found.splits} splits. "
-        f"`{command}`",
+        f"{graph.num_clients} clients, {graph.num_samples} rows, {graph.num_edges} edges; "
+        f"{found.splits} split{'s' * (found.splits > 1)}. `{command}`",
         table(found.table()),
-        "\\* needs all rows in one place. Means over splits ± half of their 95 % intervals, which allow for rows that "
-        f"splits share. *New clients*: {metric} of clients that join after training, with rows and edges but no label. "
+        f"\\* needs all rows in one place. {found.about} "
+        f"*New clients*: {metric} of clients that join after training, with rows and edges but no label. "
         f"*Graph gains*: what the graph gains in {metric} over the method, split by split; negative where it loses.",
         f"{metric} by a client's training rows:",
         table(found.size_table().set_index("clients").T.rename_axis("").reset_index()),

@@ -9,15 +9,21 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.baselines.local_mlps import LocalModels
+from gfl_lightning.engine.newcomers import Newcomers
 from gfl_lightning.engine.randomness import Stream, generator
+from gfl_lightning.federated.afterwards.fine_tuning import fine_tuned
+from gfl_lightning.federated.afterwards.mixing import mixed, mixing_weights
+from gfl_lightning.federated.afterwards.mixture import Mixed, Mixture
+from gfl_lightning.federated.federation import Federation
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.models.encoders.mlp import MLP
-from gfl_lightning.practice.newcomers import Newcomers
+from gfl_lightning.parts import describe
 from gfl_lightning.practice.rounds import IsolatedRun, Run
 from gfl_lightning.practice.setting import Setting
 
-RATES = (1.0, 0.3, 3.0)
+FACTOR, LEAST_RATE, MOST_RATE = 3.0, 0.1, 10.0
+TUNED_STEPS = (10, 100)
 NO_NEIGHBOURS: dict[str, Any] = {"aggregator": {"class_path": "Identity"}}
 NOTHING_PERSONAL: dict[str, Any] = {"personal": {"class_path": "Shared"}}
 
@@ -31,12 +37,14 @@ class Method:
         title: its name in tables.
         options: of the model that differ from the configuration.
         shuffled: whether clients take each other's places in the graph.
+        rate_of: the method whose rate it takes; its own where this is its key.
     """
 
     key: str
     title: str
     options: dict[str, Any]
     shuffled: bool = False
+    rate_of: str = ""
 
     def graph(self, graph: ClientGraph, seed: int) -> ClientGraph:
         """The clients as this method connects them."""
@@ -88,26 +96,51 @@ class Isolated(Method):
 def methods(setting: Setting, graph: ClientGraph) -> list[Method]:
     """Those that a configuration calls for, itself first."""
     model = setting.gfl(graph, 0)
-    plain = NO_NEIGHBOURS | ({"personal": _ungated(setting)} if model.personal.gate_strength < torch.inf else {})
+    plain = NO_NEIGHBOURS | {"personal": describe(model.personal.ungated)}
     found = [
         Method("graph", "graph federated", {}),
-        Method("shuffled", "the same, edges shuffled", {}, shuffled=True),
+        Method("shuffled", "the same, edges shuffled", {}, shuffled=True, rate_of="graph"),
         Method("fedavg", "FedAvg", plain),
     ]
     if not model.personal.is_inert:
         found += [
-            Method("graph_shared", "graph federated, nothing personal", NOTHING_PERSONAL),
-            Method("fedavg_shared", "FedAvg, nothing personal", NO_NEIGHBOURS | NOTHING_PERSONAL),
+            Method("graph_shared", "graph federated, nothing personal", NOTHING_PERSONAL, rate_of="graph"),
+            Method("fedavg_shared", "FedAvg, nothing personal", NO_NEIGHBOURS | NOTHING_PERSONAL, rate_of="fedavg"),
         ]
     trains = graph.counts(graph.mask(Split.TRAIN)) > 0
     return [*found, Isolated("isolated", "isolated", {})] if bool(trains.all()) else found
 
 
 def best_rate(method: Method, setting: Setting, graph: ClientGraph) -> float:
-    """The factor of the configuration's rate with the lowest validation loss."""
+    """The factor of the configuration's rate with the lowest validation loss.
+
+    1, 3 and 1/3 are tried, and then further ones for as long as the best is at an end of what was tried.
+    """
     connected = method.graph(graph, 0)
-    losses = {rate: method.run(setting, connected, 0, rate).val_loss for rate in RATES}
-    return min(losses, key=lambda rate: losses[rate])
+    losses: dict[float, float] = {}
+    waiting = [1.0, FACTOR, 1 / FACTOR]
+    while waiting:
+        rate = waiting.pop(0)
+        losses[rate] = method.run(setting, connected, 0, rate).val_loss
+        best = min(losses, key=lambda one: losses[one])
+        if not waiting and best in (min(losses), max(losses)):
+            further = best * FACTOR if best == max(losses) else best / FACTOR
+            waiting += [further] if LEAST_RATE < further < MOST_RATE else []
+    return best
+
+
+def mix_of(run: Run, fedavg: Tensor) -> Tensor:
+    """What clients predict who weigh the graph's model, what FedAvg predicts, and their own, trained on alone."""
+    engine, W = run.engine, run.best.weights
+    assert isinstance(engine, Federation)
+    base, graph = engine.prediction, engine.graph
+    z = base.logits_of(W)
+    tuned = fine_tuned(graph, base.model.encoder, W, z, base.slope(W), engine.local.lr, TUNED_STEPS)
+    everybody = torch.arange(graph.num_clients)
+    models = Mixed(base, Mixture(tuned=tuple(tuned)), base.personal.personal.ungated, everybody).outputs(z, W)
+    first, *alone = (graph.loss.link(one.double()).cpu() for one in models)
+    predictions = [first, fedavg.double(), *alone]
+    return mixed(graph, predictions, mixing_weights(graph, predictions))
 
 
 def shuffled(graph: ClientGraph, seed: int) -> ClientGraph:
@@ -115,9 +148,3 @@ def shuffled(graph: ClientGraph, seed: int) -> ClientGraph:
     draw = generator(seed, Stream.SHARING_CLIENTS, 0, 1)
     place = torch.randperm(graph.num_clients, generator=draw).to(graph.edge_index.device)
     return replace(graph, edge_index=place[graph.edge_index])
-
-
-def _ungated(setting: Setting) -> dict[str, Any]:
-    """A gate without neighbours is the level that it comes with."""
-    options = setting.model["init_args"]["personal"].get("init_args", {})
-    return {"class_path": "OwnLevel", "init_args": {"strength": options.get("level", 5.0)}}

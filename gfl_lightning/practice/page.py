@@ -23,8 +23,8 @@ def html_page(found: Comparison, command: str) -> Page:
     shown = pd.DataFrame({"client": names, "rows": graph.counts().tolist(), "training_rows": trained})
     shown["gain"] = [gain.get(name, float("nan")) for name in names]
     note = (
-        "* needs all rows in one place. Means over splits ± half of their 95 % intervals, which allow for rows that "
-        f"splits share. New clients: {metric} of clients that join after training, with rows and edges but no label."
+        f"* needs all rows in one place. {found.about} "
+        f"New clients: {metric} of clients that join after training, with rows and edges but no label."
     )
     sections: list[Section] = [
         Table("Methods", found.table(), note),

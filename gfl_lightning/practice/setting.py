@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.graphs.client_graph import ClientGraph
@@ -20,6 +21,8 @@ from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.parts import CLASS, OPTIONS
 
 ROUNDS = 300
+
+PRIVATE = ("DPNoise", "DPSGD", "PrivacyBudget", "RandomiseOnce", "RandomisedOnce")
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,16 @@ class Setting:
         require(isinstance(given, dict), "--config", "hold a configuration of fit", str(path))
         data, model = (_described(given.get(name), name) for name in ("data", "model"))
         trainer = given.get("trainer") or {}
-        for callback in trainer.get("callbacks") or []:
+        require(isinstance(trainer, dict), "trainer", "hold options by name", trainer)
+        callbacks = trainer.get("callbacks") or []
+        for callback in callbacks if isinstance(callbacks, list) else [callbacks]:
             name = str(_described(callback, "trainer.callbacks")[CLASS])
-            private = name in ("callbacks.DPNoise", "callbacks.DPSGD", "callbacks.PrivacyBudget")
+            private = name.rpartition(".")[2] in PRIVATE
             require(not private, "trainer.callbacks", "protect nothing here, as every run would spend of it", name)
+        if "records" in (model.get(OPTIONS) or {}):
+            records = str(_described(model[OPTIONS]["records"], "model.records")[CLASS])
+            private = records.rpartition(".")[2] in PRIVATE
+            require(not private, "model.records", "protect nothing here, as every run would spend of it", records)
         rounds = trainer.get("max_steps", ROUNDS)
         require(type(rounds) is int and rounds >= 1, "trainer.max_steps", "be a number of rounds", rounds)
         found = cls(data, model, rounds)
@@ -88,6 +97,8 @@ class Setting:
         sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes, "seed": seed}
         model = _built(RoundModule, {**self.model, OPTIONS: {**self.model.get(OPTIONS, {}), **sizes}})
         assert isinstance(model, GFL)
+        inert = not model.account.protects
+        require(inert, "model.protection", "protect nothing here, as every run would spend of it", model.account.stated)
         return model
 
 
@@ -96,12 +107,21 @@ def _described(part: Any, name: str) -> dict[str, Any]:
     described: Any = {CLASS: part} if isinstance(part, str) else part
     fits = isinstance(described, dict) and isinstance(described.get(CLASS), str)
     require(fits, name, "name a class (class_path) in the configuration", part)
-    return {CLASS: described[CLASS], OPTIONS: dict(described.get(OPTIONS) or {})}
+    options = described.get(OPTIONS) or {}
+    require(isinstance(options, dict), f"{name}.{OPTIONS}", "hold options by name", options)
+    return {CLASS: described[CLASS], OPTIONS: options}
 
 
-def _built(kind: type[Any], description: dict[str, Any]) -> Any:
+def _built(kind: Any, description: dict[str, Any]) -> Any:
     """The object of a class path and nested options, read as the command line reads them."""
+    parser, read = _read(kind, yaml.safe_dump(description))
+    return parser.instantiate(read.clone())["part"]
+
+
+@lru_cache(maxsize=64)
+def _read(kind: Any, description: str) -> tuple[ArgumentParser, Namespace]:
+    """A parser, and what it makes of a description: that takes ten times longer than to make the object of it."""
     assert KNOWN_PARTS
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(kind, "part")
-    return parser.instantiate(parser.parse_object({"part": description}))["part"]
+    return parser, parser.parse_object({"part": yaml.safe_load(description)})

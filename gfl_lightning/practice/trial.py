@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gfl_lightning.baselines.pooled import POOLED
+from gfl_lightning.engine.newcomers import Newcomers
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.practice.methods import Method
-from gfl_lightning.practice.mixing import mixed
-from gfl_lightning.practice.newcomers import Newcomers
-from gfl_lightning.practice.pooled import POOLED
+from gfl_lightning.practice.methods import Method, mix_of
 from gfl_lightning.practice.setting import Setting
 from gfl_lightning.reports.scores import baseline, scores
 
-MIXED = ("mixed", "each client's mix of graph, FedAvg and isolated")
-MIXED_OF = ("graph", "fedavg", "isolated")
+MIXED = ("mixed", "each client's mix: graph, FedAvg, trained on alone")
 BASELINE = ("baseline", "baseline: nothing but the labels")
 Scores = dict[str, float]
 
@@ -89,16 +87,14 @@ def trial(
     by_key = {one.key: one for one in found}
     _, groups = size_groups(graph)
     newcomers = Newcomers.of(graph, seed)
-    predictions = {}
+    runs = {}
     for method in methods:
-        run = method.run(setting, method.graph(graph, seed), seed, rates[method.key])
-        predictions[method.key] = run.prediction()
-        by_key[method.key].add(graph, predictions[method.key], groups)
+        run = runs[method.key] = method.run(setting, method.graph(graph, seed), seed, rates[method.key])
+        by_key[method.key].add(graph, run.prediction(), groups)
         predicted = None if newcomers is None else method.of_newcomers(setting, newcomers, seed, rates[method.key])
         if newcomers is not None and predicted is not None:
             by_key[method.key].new.append(scores(newcomers.whole, predicted, newcomers.rows))
-    together = mixed(graph, [predictions[key] for key in MIXED_OF if key in predictions])
-    by_key[MIXED[0]].add(graph, together, groups)
+    by_key[MIXED[0]].add(graph, mix_of(runs["graph"], runs["fedavg"].prediction()), groups)
     by_key[MIXED[0]].new += by_key["graph"].new[-1:] if newcomers is not None else []  # without a label, no mix
     for pooled in POOLED:
         by_key[pooled.key].add(graph, pooled.prediction(graph), groups)

@@ -8,6 +8,7 @@ fewer were made. When a fit stops may depend on its data; how much it was allowe
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,14 +17,15 @@ from typing import Any
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.parts import build, describe
 from gfl_lightning.privacy.guarantee import Guarantee
+from gfl_lightning.privacy.horizon import MOST_ROUNDS, Horizon
 from gfl_lightning.privacy.ledger import Attendance, Ledger, calibrated
+from gfl_lightning.privacy.noise_key import digest
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.releases import Facts, Releases, releases
 from gfl_lightning.privacy.report import PrivacyReport, privacy_report, unit_in_words
-from gfl_lightning.privacy.shared_ledger import Entry, SharedLedger
+from gfl_lightning.privacy.shared_ledger import Entry, SharedLedger, total_of
 
 REPORTING = ("delta", "accountant", "max_epsilon", "calibrate", "selection", "colluding")
-MOST_ROUNDS = 2**24
 
 
 class PrivacyAccount:
@@ -46,6 +48,7 @@ class PrivacyAccount:
         self.stated = protection
         self.guarantee = guarantee
         self.run = ""
+        self.settings: tuple[Any, ...] = ()
         self.shares: tuple[str, ...] = ()
         self.outside: tuple[str, ...] = ()
         self.noise_is_public = False
@@ -54,14 +57,13 @@ class PrivacyAccount:
         self._named: dict[str, Any] = {}
         self._in_force: Protection | None = None
         self._loaded: dict[str, Any] | None = None
-        self._attendance: Callable[[range], Attendance] | None = None
-        self._releases: Releases | None = None
-        self._planned, self._every = -1, 1
+        self._horizon: Horizon | None = None
+        self._every = 1
         self._start: Ledger | None = None
         self._ledger: Ledger | None = None
         self._limit: int | None = None
         self._evaluated: set[str] = set()
-        self._saved_claim = False
+        self._saved_claim, self._saved_settings, self._shared_before = False, "", False
 
     @property
     def protects(self) -> bool:
@@ -72,6 +74,10 @@ class PrivacyAccount:
     def in_force(self) -> Protection:
         """The protection of the rounds made, or of those to come."""
         return self._in_force or self.stated
+
+    @property
+    def _releases(self) -> Releases | None:
+        return None if self._horizon is None else self._horizon.releases
 
     @property
     def claims(self) -> bool:
@@ -92,6 +98,10 @@ class PrivacyAccount:
         self._named |= options
         self._set(options)
 
+    def was_told(self, name: str) -> bool:
+        """Whether a field was set by :meth:`protect`."""
+        return name in self._named
+
     def load(self, saved: dict[str, Any] | None, seed: int, ledger: dict[str, Any] | None) -> None:
         """Take up what rounds were made under; what is named besides must be the same."""
         if saved is None:
@@ -106,6 +116,7 @@ class PrivacyAccount:
         self._in_force = build(saved["in_force"], Protection)
         self._loaded = ledger
         self.run, self._saved_claim, self._evaluated = saved["run"], saved["claims"], set(saved["evaluated"])
+        self._saved_settings = saved["settings"]
 
     def save(self, seed: int) -> dict[str, Any]:
         """What :meth:`load` wants, as plain containers."""
@@ -115,6 +126,7 @@ class PrivacyAccount:
             "guarantee": describe(self.guarantee),
             "seed": seed,
             "run": self.run,
+            "settings": self._mark_of_the_run(),
             "claims": self.claims or self._saved_claim,
             "evaluated": sorted(self._evaluated),
         }
@@ -127,7 +139,7 @@ class PrivacyAccount:
         ``attendance`` tells how often each client trains and shares in some rounds; a validation event comes ``every``
         so many rounds, and once more at the end.
         """
-        self._attendance, self._releases, self._planned, self._every = attendance, None, rounds, every
+        self._horizon, self._every = None, every
         protection = self.in_force
         if self.guarantee.calibrate and self._in_force is None and self.protects:
             require(rounds >= 1, "max_steps", "be the number of rounds that the noise is calibrated for", rounds)
@@ -135,16 +147,17 @@ class PrivacyAccount:
             there = attendance(range(rounds))
             protection = calibrated(self.stated, self.guarantee, facts, there, rounds, events, self._budget())
         if self._asked:
-            self._releases = releases(protection, self.guarantee, facts)
+            made, planned = releases(protection, self.guarantee, facts), rounds if rounds >= 0 else None
+            self._horizon = Horizon(made, attendance, planned, every, protection.validation.is_noisy)
         self._in_force = protection if self.protects else None
         return protection
 
     def require_a_first_round(self) -> None:
         """Refuse a budget that does not allow one round."""
         budget = self._budget()
-        if budget is not None and self._releases is not None:
-            first = self._at(1, self._empty())
-            spends = first.server_epsilon(self._releases, self.guarantee)
+        if budget is not None and self._horizon is not None:
+            first = self._horizon.at(1, self._empty())
+            spends = first.server_epsilon(self._horizon.releases, self.guarantee)
             why = f" ({', '.join(first.gaps)})" if first.gaps else ""
             others = self.guarantee.max_epsilon - budget if self.guarantee.max_epsilon is not None else 0.0
             beside = f" beside the {others:.4g} of other runs on {self.guarantee.ledger}" if others else ""
@@ -165,15 +178,26 @@ class PrivacyAccount:
                 )
             if not known_start and self.guarantee.pretrained != "public":
                 self.shares = (*self.shares, "W̄₀ (neither the seed's weights nor declared public)")
+            if self._shared_before:
+                self.shares = (*self.shares, "ĥ_j (shared to evaluate the model before its fit)")
             self.require_a_first_round()
             self._ledger = self._empty()
         elif saved is not None:
             self._ledger = Ledger.from_state(saved)
         elif self._ledger is None or self._ledger.rounds != rounds_done:
             self._ledger = self._empty().unprotected_before(rounds_done)
+        self._ledger = self._ledger.with_gap(*self.shares)
+        if rounds_done == 0 or self._saved_settings not in ("", self._mark_of_the_run()):
+            self.run = secrets.token_hex(8)  # a branch with other settings has other noise: it is a run of its own
+        self._saved_settings = ""
         self._loaded, self._start = None, self._ledger
         self._limit = self._most_rounds(self._ledger)
         self._write_down()
+
+    def doubt(self, gap: str) -> None:
+        """Promise nothing any more, for a reason that was found on the way."""
+        if self._ledger is not None:
+            self._ledger = self._ledger.with_gap(gap)
 
     @property
     def allows_another(self) -> bool:
@@ -182,14 +206,21 @@ class PrivacyAccount:
             return True
         return self._limit is None or self._ledger.rounds < self._limit
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every round that plan and budget allow has been made, and no more."""
+        return self._ledger is not None and self._ledger.rounds == self._limit
+
+    def note_a_sharing(self) -> None:
+        """Remember that a model was evaluated before its rounds: what it shared then, nobody counts."""
+        self._shared_before |= self._ledger is None and not self._saved_claim
+
     def charge(self) -> dict[str, float]:
         """Count one more round, before it is made; ε against server and fellow clients after it."""
-        if self._ledger is None or self._releases is None:
+        if self._ledger is None or self._horizon is None:
             return {}
-        assert self._attendance is not None
-        done = self._ledger.rounds
-        self._ledger = self._ledger.after(self._releases, self._attendance(range(done, done + 1)))
-        server, fellow = self._ledger.epsilon(self._releases, self.guarantee)
+        self._ledger = self._horizon.after_another(self._ledger)
+        server, fellow = self._ledger.epsilon(self._horizon.releases, self.guarantee)
         if not self.noise_is_public:
             return {"epsilon": server, "epsilon_fellow": fellow}
         return {"epsilon": math.inf, "epsilon_fellow": math.inf, "epsilon_nominal": server}
@@ -215,7 +246,8 @@ class PrivacyAccount:
             return
         if live and self._ledger is not None:
             further = int(bool(self._evaluated))  # the first comes with every fit
-            self._ledger = replace(self._ledger, evaluations=self._ledger.evaluations + further)
+            before, self._ledger = self._ledger, replace(self._ledger, evaluations=self._ledger.evaluations + further)
+            self._require_within_the_budget(before)
             self._evaluated.add(mark)
             self._write_down()
             return
@@ -233,8 +265,7 @@ class PrivacyAccount:
         """What the rounds that were allowed may spend; ``None`` where nobody asked."""
         if self._ledger is None or self._releases is None:
             return None
-        file = self.guarantee.ledger
-        total = None if file is None else SharedLedger(Path(file)).total()
+        total = total_of(self.guarantee.ledger)
         made, final = self._ledger.rounds, self._final()
         return privacy_report(
             final, made, self._releases, self.in_force, self.guarantee, self.noise_is_public, self.outside, total
@@ -249,39 +280,17 @@ class PrivacyAccount:
         assert self._ledger is not None
         if self._limit is None and self.stops_adaptively:
             return self._ledger.with_gap("the number of rounds (chosen on the way, with no limit planned)")
-        if self._limit is None or self._limit <= self._ledger.rounds or self._start is None:
+        if self._limit is None or self._start is None or self._horizon is None or self._limit <= self._ledger.rounds:
             return self._ledger
-        there = self._at(self._limit, self._start)
+        there = self._horizon.at(self._limit, self._start)
         return replace(there.with_gap(*self._ledger.gaps), evaluations=self._ledger.evaluations)
-
-    def _at(self, rounds: int, since: Ledger) -> Ledger:
-        """The ledger after so many rounds in all, with all of their validation events."""
-        assert self._releases is not None
-        assert self._attendance is not None
-        ahead = range(since.rounds, max(rounds, since.rounds))
-        events = rounds // self._every - since.rounds // self._every + 1 if self.validates else 0
-        return since.after(self._releases, self._attendance(ahead), len(ahead), events)
 
     def _most_rounds(self, since: Ledger) -> int | None:
         """How many rounds the plan and the budget allow; ``None`` where nothing limits them."""
-        budget, planned = self._budget(), self._planned if self._planned >= 0 else None
-        if budget is None or self._releases is None or since.gaps or self._releases.gaps:
-            return planned
-        made = self._releases
-
-        def fits(rounds: int) -> bool:
-            return self._at(rounds, since).server_epsilon(made, self.guarantee) <= budget
-
-        low, high = since.rounds, since.rounds + 1
-        while high < MOST_ROUNDS and (planned is None or high < planned) and fits(high):
-            low, high = high, 2 * high
-        high = high if planned is None else min(high, planned)
-        if high > low and fits(high):
-            return high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+        budget, horizon = self._budget(), self._horizon
+        if horizon is None or budget is None or since.gaps or horizon.releases.gaps:
+            return None if horizon is None else horizon.planned
+        return horizon.most_rounds(since, lambda one: one.server_epsilon(horizon.releases, self.guarantee) <= budget)
 
     def _budget(self) -> float | None:
         """What this run may spend: the budget, less what other runs on the ledger may."""
@@ -297,6 +306,21 @@ class PrivacyAccount:
         spends = math.inf if self.noise_is_public else final.server_epsilon(self._releases, self.guarantee)
         entry = Entry(self.run, spends, self.guarantee.delta, self._unit, f"a fit of {final.rounds} rounds")
         SharedLedger(Path(file)).write(entry, self.guarantee.max_epsilon)
+
+    def _require_within_the_budget(self, before: Ledger) -> None:
+        """Refuse a sharing that the budget has no room for, and forget it."""
+        budget = self._budget()
+        if budget is None or self._releases is None:
+            return
+        spends = self._final().server_epsilon(self._releases, self.guarantee)
+        if spends > budget * (1 + 1e-9):
+            self._ledger = before
+            rule = f"allow one more sharing to evaluate a model, with which the fit spends {spends:.4g}"
+            require(False, "max_epsilon", rule, self.guarantee.max_epsilon)
+
+    def _mark_of_the_run(self) -> str:
+        """What decides every draw and every value of a run's rounds, beside the key and W̄₀."""
+        return digest(self.settings, describe(self.in_force), self._every).hex()
 
     @property
     def _unit(self) -> str:

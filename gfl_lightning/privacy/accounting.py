@@ -2,6 +2,7 @@
 
 Gaussian releases without sampling compose into one, μ² = Σ (Δ/σ)². Local steps on Poisson samples compose with them
 by Rényi orders (RDP, quick and somewhat loose) or numerically by privacy loss (PRV, tight, up to seconds a call).
+Opacus takes seconds to import, and where every release is Gaussian nobody needs it.
 """
 
 from __future__ import annotations
@@ -10,19 +11,16 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import numpy as np
-from opacus.accountants import PRVAccountant, RDPAccountant
-from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
 from gfl_lightning.checks import require, require_choice
 from gfl_lightning.privacy.gaussian import gaussian_epsilon, gaussian_mu, require_delta
 
 Accountant = Literal["rdp", "prv"]
 
-ORDERS = (*RDPAccountant.DEFAULT_ALPHAS, *range(64, 128, 8), *range(128, 513, 64))
 PRV_LIMIT = 100.0
 
 
@@ -78,18 +76,22 @@ def _approximate_epsilon(spending: Spending, delta: float, accountant: Accountan
 
 def rdp_epsilon(spending: Spending, delta: float) -> float:
     """ε by Rényi orders: the Gaussian part adds μ² α/2 at order α."""
-    orders = np.array(ORDERS)
+    from opacus.accountants.analysis.rdp import get_privacy_spent  # noqa: PLC0415
+
+    orders = np.array(_orders())
     rdp = orders * spending.mu_squared / 2
     for event in spending.sampled:
         rdp = rdp + event.steps * np.array(_rdp_of_a_step(event.noise_multiplier, event.rate))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Optimal order is the")
-        epsilon, _ = get_privacy_spent(orders=list(ORDERS), rdp=rdp, delta=delta)
+        epsilon, _ = get_privacy_spent(orders=orders.tolist(), rdp=rdp, delta=delta)
     return max(0.0, float(epsilon))
 
 
 def prv_epsilon(spending: Spending, delta: float) -> float:
     """ε by numerical composition, an upper bound with an error of at most 0.01; ∞ or an exception where it fails."""
+    from opacus.accountants import PRVAccountant  # noqa: PLC0415
+
     accountant = PRVAccountant()
     accountant.history = [(event.noise_multiplier, event.rate, event.steps) for event in spending.sampled]
     if spending.mu_squared > 0:
@@ -114,9 +116,18 @@ def _prv_or(rdp: float, spending: Spending, delta: float) -> float:
     return rdp
 
 
+@cache
+def _orders() -> tuple[float, ...]:
+    from opacus.accountants import RDPAccountant  # noqa: PLC0415
+
+    return (*RDPAccountant.DEFAULT_ALPHAS, *range(64, 128, 8), *range(128, 513, 64))
+
+
 @lru_cache(maxsize=64)
 def _rdp_of_a_step(noise_multiplier: float, rate: float) -> tuple[float, ...]:
-    rdp = compute_rdp(q=rate, noise_multiplier=noise_multiplier, steps=1, orders=list(ORDERS))
+    from opacus.accountants.analysis.rdp import compute_rdp  # noqa: PLC0415
+
+    rdp = compute_rdp(q=rate, noise_multiplier=noise_multiplier, steps=1, orders=list(_orders()))
     return tuple(float(value) for value in rdp)
 
 

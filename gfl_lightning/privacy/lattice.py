@@ -1,11 +1,12 @@
 """Noise that the last bits of a number do not give away: value and noise are rounded to a lattice, then added.
 
 The floating point sum u + e has bits that depend on u: which numbers can come out at all may tell two values of u apart
-with certainty, whatever the noise (Mironov 2012). Here γ (⌊u/γ⌉ + ⌊e/γ⌉) is released, γ a power of two about 2⁻²⁴ of
-the noise. The sum of whole numbers is exact, so that every u has the same possible results. With e from a normal law,
-⌊u⌉ + ⌊e⌉ is ⌊⌊u⌉ + e⌉, a function of the Gaussian mechanism on the rounded value. Rounding moves two values apart by at
-most γ in each of n entries: the sensitivity is Δ + γ√n. Noise in double precision takes about 2²⁹ values in each cell
-of the lattice. Whatever becomes of the sum afterwards, such as single precision, is a function of it.
+with certainty, whatever the noise (Mironov 2012). Here γ (⌊u/γ⌉ + ⌊e/γ⌉) is released, with γ = 2⁻²⁴ times the noise.
+The sum of whole numbers is exact, so that every u has the same possible results. With e from a normal law, ⌊e/γ⌉ is
+drawn as a whole number that has exactly the probability of its cell (privacy/exact_normal.py), and ⌊u⌉ + ⌊e⌉ is
+⌊⌊u⌉ + e⌉, a function of the Gaussian mechanism on the rounded value. Rounding moves two values apart by at most γ in
+each of n entries: the sensitivity is Δ + γ√n. Whatever becomes of the sum afterwards, such as single precision, is a
+function of it.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ import math
 
 from torch import Tensor
 
-FINENESS = 24
+from gfl_lightning.privacy.exact_normal import FINENESS
+
 ROUNDING = 2.0**-16
 """By how much a bound on a norm may be exceeded for being computed in single precision, as a share of it."""
+LEAST_BOUND = 1e-12
+"""Below it the squares in a norm are smaller than the smallest numbers of single precision, and are lost."""
 
 
 def spacing(spread: float) -> float:
-    """γ = 2^(⌊log₂ spread⌋ − 24) for noise of that size; 0 where there is none.
+    """γ = 2⁻²⁴ spread for noise of that size, exactly; 0 where there is none.
 
-    >>> spacing(1.5) == 2**-24, spacing(0.0)
-    (True, 0.0)
+    >>> spacing(1.5) * 2**24, spacing(0.0)
+    (1.5, 0.0)
     """
-    return 2.0 ** max(math.floor(math.log2(spread)) - FINENESS, -1022) if spread > 0 else 0.0
+    return math.ldexp(spread, -FINENESS)
 
 
 def on_lattice(value: Tensor, noise: Tensor, grid: float | Tensor) -> Tensor:

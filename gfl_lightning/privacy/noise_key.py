@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from torch import Tensor
 from gfl_lightning.checks import InputError, require, require_count
 from gfl_lightning.privacy.noise_source import KEY_BYTES, NoiseSource
 
-HEADER = "gfl-lightning noise key"
+HEADER, NAME = "gfl-lightning noise key", re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,24 @@ class NoiseKey:
     @classmethod
     def find(cls, name: str, folder: Path) -> NoiseKey | None:
         """The key of a name in the folder of a checkpoint, the one above, or the one of the run's checkpoints."""
+        digits = isinstance(name, str) and NAME.fullmatch(name) is not None
+        require(digits, "noise key", "have a name of 16 digits, as those that a fit writes", name)
         for place in (folder, folder.parent, folder / "checkpoints"):
             if (place / cls.file_name(name)).exists():
                 return cls.load(place / cls.file_name(name))
         return None
+
+    @classmethod
+    def beside(cls, name: str, folders: Sequence[Path]) -> NoiseKey:
+        """The key of a name in one of the folders that a checkpoint may lie in; none is refused."""
+        for folder in folders:
+            found = cls.find(name, folder)
+            if found is not None:
+                return found
+        raise InputError(
+            f"ckpt_path must have its noise key beside it, as every upload would get other noise without it, "
+            f"got no {cls.file_name(name)} in {', '.join(map(str, folders)) or 'a known folder'}."
+        )
 
 
 def digest(*parts: Any) -> bytes:

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gfl_lightning.privacy.exact_normal import FINENESS
 from gfl_lightning.privacy.guarantee import Guarantee
-from gfl_lightning.privacy.lattice import FINENESS, ROUNDING, rounded
+from gfl_lightning.privacy.lattice import ROUNDING, rounded
 from gfl_lightning.privacy.mechanisms.mechanism import Cost, Mechanism
 from gfl_lightning.privacy.mechanisms.steps import StepNoise
 from gfl_lightning.privacy.protection import Protection

@@ -16,7 +16,7 @@ UNITS = {"client": "one client's whole data set", "sample": "one sample of a cli
 RELATIONS = {"replace": "replaced by any other", "zero_out": "present or replaced by nothing"}
 
 
-EXPERIMENTER = "metrics on the clients' data, which are the experimenter's own"
+EXPERIMENTER = "metrics and files of the run but what `export` writes, which are the experimenter's own"
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,14 @@ class PrivacyReport:
         return asdict(self) | {"sentence": self.sentence(), "scope": self.scope()}
 
     def public(self) -> dict[str, Any]:
-        """What may be told with the weights: ε, δ, the unit and the adversary, of this run and of all on its ledger."""
-        told: dict[str, Any] = {
-            "epsilon": self.epsilon,
+        """What may be told with the weights: ε, δ, the unit and the adversary, or why there is no ε."""
+        return {
+            "epsilon": float(self.epsilon),
             "delta": self.delta,
             "unit": self.unit,
             "adversary": "the server, who sees every upload, and whoever sees less",
+            "gaps": list(self.gaps),
         }
-        if self.total is not None:
-            told |= {"epsilon_of_all_runs": self.total.epsilon, "delta_of_all_runs": self.total.delta}
-        return told
 
     def sentence(self) -> str:
         """The guarantee, or that there is none and why."""
@@ -79,11 +77,13 @@ class PrivacyReport:
             f"ε = {self.epsilon:.4g} against the server, {self.epsilon_fellow:.4g} against {fellows}, "
             f"at δ = {self.delta:g} ({self.accountant})"
         )
+        return told + self.of_all_runs()
+
+    def of_all_runs(self) -> str:
+        """What all runs on the ledger come to, where there are several."""
         if self.total is None or self.total.runs < 2:
-            return told
-        return (
-            f"{told}; all {self.total.runs} runs on the ledger: ε = {self.total.epsilon:.4g}, δ = {self.total.delta:g}"
-        )
+            return ""
+        return f"; all {self.total.runs} runs on the ledger: ε = {self.total.epsilon:.4g}, δ = {self.total.delta:g}"
 
     def scope(self) -> str:
         """What the guarantee is about, and what it is not."""

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
@@ -95,9 +95,12 @@ class SharedLedger:
             for other in found.values():
                 same = other.unit == entry.unit
                 require(same, "ledger", f"be about {other.unit!r} as its entries are, for they add up", entry.unit)
-            before = found.get(entry.run, entry)
-            if before != entry and before.epsilon >= entry.epsilon and before.delta >= entry.delta:
-                return
+            before = found.get(entry.run)
+            if before is not None:
+                if before.epsilon >= entry.epsilon and before.delta >= entry.delta:
+                    return
+                most_of_both = {name: max(getattr(before, name), getattr(entry, name)) for name in ("epsilon", "delta")}
+                entry = replace(entry, **most_of_both)
             found[entry.run] = entry
             together = _sum(iter(found.values())).epsilon
             rule = f"leave room for this run on {self.file}, with which all of its runs spend {together:.6g}"
@@ -139,6 +142,11 @@ class SharedLedger:
             return b""
         stream.seek(-1, os.SEEK_END)
         return b"" if stream.read(1) == b"\n" else b"#\n"
+
+
+def total_of(file: str | None) -> Total | None:
+    """What all runs on a ledger may spend; ``None`` where no file is named."""
+    return None if file is None else SharedLedger(Path(file)).total()
 
 
 def _sum(entries: Iterator[Entry]) -> Total:

@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, diags
 from scipy.spatial.distance import cdist
@@ -19,7 +19,7 @@ from torch import Tensor
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.adjacency import adjacency_matrix
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.reports.style import BLUE, FAINT, GREY, LINES, STYLE, VERMILLION, single
+from gfl_lightning.reports.style import BLUE, FAINT, GREY, LINES, STYLE, VERMILLION, canvas, single
 
 Positions = NDArray[np.float64]
 
@@ -28,6 +28,7 @@ NUMBERS_UP_TO = 20
 SMOOTHING_STEPS = 100
 FORCE_STEPS = 120
 GRAVITY = 1.0
+WIDE = 20  # times the smallest size, beyond which sizes are on a scale of ratios
 REPELLING = 300
 
 
@@ -110,35 +111,46 @@ def confusion_matrix(counts: Tensor, classes: Sequence[str]) -> Figure:
 
 
 def predicted_against_true(y: Tensor, predicted: Tensor) -> Figure:
-    """Predicted numbers against true ones ``[n]``, with the line on which they are the same."""
+    """Predicted numbers against true ones ``[n]`` with the line on which they are the same, and residuals y − ŷ."""
     require(y.shape == predicted.shape, "predicted", f"have one entry per sample ({len(y)})", list(predicted.shape))
     true, found = y.double().cpu().numpy(), predicted.double().cpu().numpy()
+    style = {"s": float(np.clip(9000 / max(len(true), 1), 2, 30)), "color": BLUE, "alpha": 0.5, "linewidths": 0}
     with rc_context(STYLE):
-        figure, axes = single(5.4, 5.0)
-        axes.scatter(
-            true, found, s=float(np.clip(9000 / max(len(true), 1), 2, 30)), color=BLUE, alpha=0.5, linewidths=0
-        )
+        figure = canvas(8.6, 4.2)
+        axes, rest = figure.subplots(1, 2)
+        axes.scatter(true, found, **style)
         ends = [min(true.min(), found.min()), max(true.max(), found.max())] if len(true) else [0, 1]
         axes.plot(ends, ends, color=GREY, linestyle="--", linewidth=1, label="predicted = true")
         axes.set(xlabel="true", ylabel="predicted", title="Test samples")
         axes.legend()
+        rest.axhline(0, color=GREY, linestyle="--", linewidth=1)
+        rest.scatter(found, true - found, **style)
+        rest.set(xlabel="predicted", ylabel="true − predicted", title="Residuals")
     return figure
 
 
 def reliability(probability: Tensor, label: Tensor, bins: int = 10) -> Figure:
-    """How often predictions ``[n, c]`` are right against how sure they are, in bins of equally many samples."""
+    """How often predictions ``[n, c]`` are right against how sure they are, in bins of equally many samples.
+
+    Bars are Wilson's 95 % intervals, as if samples were independent.
+    """
     sure, predicted = probability.double().max(1)
     right = predicted.eq(label).double().cpu().numpy()
     order = sure.cpu().numpy().argsort(kind="stable")
     parts = [part for part in np.array_split(order, min(bins, len(order))) if len(part)]
-    x = [float(sure.cpu().numpy()[part].mean()) for part in parts]
+    x = np.array([sure.cpu().numpy()[part].mean() for part in parts])
+    share, n = np.array([right[part].mean() for part in parts]), np.array([len(part) for part in parts])
+    z = 1.96
+    middle, reach = share + z**2 / (2 * n), z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    low, high = (middle - reach) / (1 + z**2 / n), (middle + reach) / (1 + z**2 / n)
     with rc_context(STYLE):
         figure, axes = single(4.6, 4.2)
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
-        axes.plot(x, [float(right[part].mean()) for part in parts], color=BLUE, marker="o")
-        low = min(x, default=0.0)
-        axes.set(xlim=(max(0, low - 0.05), 1), ylim=(0, 1.02), xlabel="probability of the predicted label")
-        axes.set(ylabel="share that is right", title="Reliability")
+        bars = np.maximum(0, [share - low, high - share])
+        axes.errorbar(x, share, yerr=bars, color=BLUE, marker="o", elinewidth=1, capsize=2)
+        least = float(x.min()) if len(x) else 0.0
+        axes.set(xlim=(max(0, least - 0.05), 1), ylim=(0, 1.02), xlabel="probability of the predicted label")
+        axes.set(ylabel="share that is right")
     return figure
 
 
@@ -151,15 +163,21 @@ def gain_by_size(size: NDArray[Any], gain: NDArray[Any], score: str) -> Figure:
             axes.scatter(
                 size[chosen], gain[chosen], s=18, color=colour, label=f"{name} ({int(chosen.sum())})", zorder=2
             )
-        axes.set(xlabel="training samples of a client", ylabel=f"gain in {score}", title="Gain of each client")
-        axes.set_xscale("symlog")
+        axes.set(xlabel="training rows of a client", ylabel=f"gain in {score}")
+        if len(size) and size.max() > WIDE * max(1, size.min()):
+            axes.set_xscale("symlog" if size.min() < 1 else "log")
+            axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.legend()
     return figure
 
 
 def layout(graph: ClientGraph) -> Positions:
     """Places for the clients ``[N, 2]``: two smooth directions of the graph, then springs; always the same ones."""
-    A = adjacency_matrix(graph.edge_index.cpu().numpy(), graph.num_clients)
+    return places(adjacency_matrix(graph.edge_index.cpu().numpy(), graph.num_clients))
+
+
+def places(A: csr_matrix) -> Positions:
+    """Places for the nodes of a graph ``[N, 2]``, as :func:`layout` does."""
     draw = np.random.default_rng(0)
     return _springs(A, _smooth(A, draw), draw)
 

@@ -22,12 +22,12 @@ ENDINGS = (".csv", ".parquet")
 
 
 def prediction_table(
-    graph: ClientGraph, names: Names, prediction: Tensor, half_width: float | None = None
+    graph: ClientGraph, names: Names, prediction: Tensor, half_width: float | None = None, split_is_known: bool = True
 ) -> pd.DataFrame:
     """A row for each sample from class probabilities ``[S, c]``, in the user's own names.
 
     Where labels are numbers ``[S, 1]``, the predicted one with its interval, if the ``half_width`` of it is known.
-    Where some labels are known, ``true`` and ``split`` tell them and what their samples were for.
+    Where some labels are known, ``true`` and ``split`` tell them and what their samples were for, unless nobody knows.
     """
     columns = {
         "client": _named(names.clients, graph.client),
@@ -35,10 +35,10 @@ def prediction_table(
     }
     if isinstance(graph.loss, NumberLoss):
         found = _numbers(graph.loss, prediction[:, 0].double().cpu(), half_width)
-        return pd.DataFrame(columns | found | _known(graph, names))
+        return pd.DataFrame(columns | found | _known(graph, names, split_is_known))
     columns["predicted"] = _named(names.classes, prediction.argmax(1))
     p = prediction.double().cpu().numpy()
-    columns |= _known(graph, names)
+    columns |= _known(graph, names, split_is_known)
     return pd.DataFrame(columns | {f"p_{name}": p[:, code] for code, name in enumerate(names.classes)})
 
 
@@ -51,14 +51,15 @@ def _numbers(loss: NumberLoss, predicted: Tensor, half_width: float | None) -> d
     return found | {"low": pd.Series(low.numpy()), "high": pd.Series(high.numpy())}
 
 
-def _known(graph: ClientGraph, names: Names) -> dict[str, pd.Series]:
+def _known(graph: ClientGraph, names: Names, split_is_known: bool) -> dict[str, pd.Series]:
     """The true label and the split of samples that have them; nothing where none has."""
     known = graph.split != int(Split.NONE)
     if not bool(known.any()):
         return {}
     label = torch.where(known, graph.y, 0)
     true = pd.Series(label.cpu().numpy()) if graph.loss.of_numbers else _named(names.classes, label)
-    return {"true": true.where(known.cpu().numpy()), "split": _named(PARTS, graph.split.long() + 1)}
+    told = {"true": true.where(known.cpu().numpy())}
+    return told | ({"split": _named(PARTS, graph.split.long() + 1)} if split_is_known else {})
 
 
 def write_table(table: pd.DataFrame, file: Path) -> None:

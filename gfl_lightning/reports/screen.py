@@ -9,20 +9,25 @@ from typing import Any
 from gfl_lightning.parts import CLASS, OPTIONS
 
 OF_PRIVACY = ("protection", "guarantee")  # the report on privacy says what of them is in force
-USUAL = ("AsTheyAre()",)  # parts that go without saying
+USUAL = ("AsTheyAre()", "Mix(fedavg=False, steps=[])")  # parts that go without saying
 
 
 def render(summary: dict[str, Any], folder: Path | None) -> str:
     """The record that `Fit.record` makes; ``folder`` is where its files are, if any were written."""
     rounds = f"{summary['rounds']} ({summary['updates']} updates, {summary['seconds']:.1f} s)"
     parts = {role: part_text(part) for role, part in summary["parts"].items() if role not in OF_PRIVACY}
-    said = USUAL if not summary["privacy"] or "records" not in summary["privacy"]["protection"] else (parts["records"],)
+    said = (
+        USUAL
+        if not summary["privacy"] or "records" not in summary["privacy"]["protection"]
+        else (parts["records"], USUAL[1])
+    )
     parts = {role: text for role, text in parts.items() if text not in said}
     lines = {
         "model": f"{summary['model']} on {summary['data']}, seed {summary['seed']}",
         **parts,
         "rounds": rounds if summary["status"] == "finished" else f"{rounds}, {summary['status']}",
-        "best round": f"{summary['best_round']} (validation loss {summary['val_loss']:.4f}){_longer(summary)}",
+        "best round": f"{summary['best_round']} ({_validated(summary['val_loss'])}){_longer(summary)}",
+        **_mixed(summary.get("mix", {})),
         **_tested(summary),
         **_scored(summary),
         **_left_out(summary.get("updates_left_out", 0)),
@@ -32,6 +37,11 @@ def render(summary: dict[str, Any], folder: Path | None) -> str:
         "files": str(folder or "none written"),
     }
     return "\n".join(f"{name:>14}  {value}" for name, value in lines.items())
+
+
+def _validated(loss: float) -> str:
+    """The loss of the best round; there is none where nobody tells it."""
+    return f"validation loss {loss:.4f}" if math.isfinite(loss) else "no validation loss is known"
 
 
 def _longer(summary: dict[str, Any]) -> str:
@@ -46,7 +56,8 @@ def _tested(summary: dict[str, Any]) -> dict[str, str]:
         return {"test score": "not known, as no test sample gave a number"}
     loss = f"(loss {summary['test_loss']:.4f})"
     if "test_mae" in summary:
-        return {"test error": f"{summary['test_mae']:.6g} in the mean over samples, absolute {loss}"}
+        clients = f"a client's own is {summary['test_client_mae']:.6g} on average"
+        return {"test error": f"mean absolute error {summary['test_mae']:.6g} over samples; {clients} {loss}"}
     samples, clients = (100 * summary[name] for name in ("test_accuracy", "test_client_accuracy"))
     return {
         "test accuracy": f"{samples:.2f} % of samples; a client's own accuracy is {clients:.2f} % on average {loss}"
@@ -61,7 +72,8 @@ def _scored(summary: dict[str, Any]) -> dict[str, str]:
     if "test_mae" in summary:
         rmse, rank = summary["test_rmse"], summary["test_spearman"]
         mine = f"RMSE {rmse:.6g}, R² {summary['test_r2']:.4f}, rank correlation {rank:.4f}"
-        none = f"error {summary['baseline_mae']:.6g}, RMSE {summary['baseline_rmse']:.6g}: the training labels' mean"
+        none = f"mean absolute error {summary['baseline_mae']:.6g}, RMSE {summary['baseline_rmse']:.6g}"
+        none += ": the training labels' mean"
         return {"also": mine, "baseline": none}
     mine = f"AUROC {summary['test_auroc']:.4f}, log loss {summary['test_log_loss']:.4f}"
     share = f"accuracy {100 * summary['baseline_accuracy']:.2f} %, log loss {summary['baseline_log_loss']:.4f}"
@@ -83,6 +95,12 @@ def part_text(part: Any) -> str:
 
 def _listed(options: dict[str, Any]) -> str:
     return ", ".join(f"{name}={part_text(value)}" for name, value in options.items() if value is not None)
+
+
+def _mixed(heeded: dict[str, float]) -> dict[str, str]:
+    """How much clients heed each model, in the mean."""
+    shares = ", ".join(f"{title} {100 * share:.0f} %" for title, share in heeded.items())
+    return {"heeded": f"{shares}, in the mean over clients"} if heeded else {}
 
 
 def _left_out(count: int) -> dict[str, str]:

@@ -37,6 +37,7 @@ class Fit:
         seed: of the model.
         scores: of its predictions on the test samples, where these are in one place.
         baseline: the same of predicting nothing but the training labels' shares, or their mean.
+        mix: how much clients heed each model in the mean, where they weigh several.
     """
 
     status: str
@@ -52,6 +53,7 @@ class Fit:
     seed: int | None
     scores: dict[str, float] = field(default_factory=dict)
     baseline: dict[str, float] = field(default_factory=dict)
+    mix: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """The record for a file; ε and δ are null where nobody asked for an account."""
@@ -64,6 +66,7 @@ class Fit:
             "data": type(self.parts["data"]).__name__,
             **{f"test_{name}": value for name, value in (self.scores | vars(self.test)).items()},
             **{f"baseline_{name}": value for name, value in self.baseline.items()},
+            **({"mix": self.mix} if self.mix else {}),
             "val_loss": self.best.val_loss,
             "best_round": self.best.round,
             "rounds": self.rounds,

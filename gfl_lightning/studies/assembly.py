@@ -9,6 +9,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.datasets.citations import Citations
 from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.graphs.datasets.planetoid import Planetoid
@@ -21,7 +22,7 @@ from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.studies.cell import Cell
 
-KNOWN = (DNC, SNC, SC, SubCora, Planetoid, GFL, Central, LocalMLPs)  # imported so that short names find them
+KNOWN = (DNC, SNC, SC, SubCora, Planetoid, Citations, GFL, Central, LocalMLPs)  # imported so that short names find them
 
 
 def graph_of(cell: Cell) -> ClientGraph:

@@ -1,135 +1,146 @@
-"""The audit of all defences as a page, and its figure: accuracy against what attackers learn."""
+"""The audit of all defences as a page: findings in words, defences at a glance, then attack by attack."""
 
 from __future__ import annotations
 
 import math
 
 from gfl_lightning.audit.findings import Finding
-from gfl_lightning.audit.page import EXPLAINED, glossary, proved_epsilon
-from gfl_lightning.reports.style import BLUE, GREY, ORANGE, VERMILLION, canvas
-from gfl_lightning.studies.auditing import SCALE, SHADOWS
+from gfl_lightning.audit.intervals import empirical_epsilon
+from gfl_lightning.audit.membership import MANY
+from gfl_lightning.audit.page import EXPLAINED, proved_epsilon
+from gfl_lightning.audit.stage import ALL, ALONE, GRAPH, PUBLIC
+from gfl_lightning.studies.audit_answers import QUESTIONS, accuracies, answer, columns, findings, nominal, why_not
+from gfl_lightning.studies.audit_words import in_words, matrix
+from gfl_lightning.studies.auditing import SCALE, SEEDS, SHADOWS
 from gfl_lightning.studies.cell import Row
-from gfl_lightning.studies.drawing import Picture
 from gfl_lightning.studies.fingerprint import versions
-from gfl_lightning.studies.markdown import table
+from gfl_lightning.studies.markdown import mean_of, table
 from gfl_lightning.studies.outcome import Outcome
 
-QUESTIONS = {
-    "any client's record": ("RankOne", "FlippedUnits", "DecodedSample", "Unturned by known records"),
-    "a training client's record": ("UpdateSample",),
-    "its label": ("UpdateLabel", "ClassShares"),
-    "membership": ("WhichWorld",),
-    "neighbours' words": ("NeighbourWords",),
-    "single neighbours": ("NeighbourRecords",),
-    "distant edges": ("DistantEdges",),
-    "membership, from the model": ("ShadowMembership",),
-}
-PANELS = ("any client's record", "a training client's record", "neighbours' words", "membership, from the model")
-
-
-def findings(outcome: Outcome, row: Row) -> list[Finding]:
-    """What was found in the first repetition of a row."""
-    return [Finding.from_dict(one) for one in outcome.of(row)[0].get("findings", [])]
-
-
-def answer(found: list[Finding], question: str) -> Finding | None:
-    """The most successful attack on a question, above what guessing scores; ``None`` where there was none."""
-    asked = [one for one in found if one.attack in QUESTIONS[question]]
-    return max(asked, key=lambda one: one.success - one.blind, default=None)
+KNOWS = {ALONE: "knows nothing else", PUBLIC: "public records", GRAPH: "and the graph", ALL: "and the graph and names"}
+MATRIX = """\
+On how many data sets the best attack on a question beats guessing, of those where it was tried, and what a defence
+costs beside none, in points of accuracy, from the least to the most over data sets."""
+REASONS = """\
+In place of a number, why there is none. *As none*: the defence is about the server alone, and this adversary learns
+what it learns without it. *Not sent*: the message that the attack reads does not exist, or this server does not get it.
+*Has several*: every training client has more than one sample, and none is alone in an update. *Not tried*: membership
+from the model was measured under some defences only. *Nobody to ask*: no client has a case of it."""
 
 
 def section(outcome: Outcome) -> str:
-    """The tables of the audit: all defences at a glance, then every attack."""
-    rows = outcome.studies["audit"]
-    parts = []
-    for column in dict.fromkeys(row.column for row in rows):
-        some = [row for row in rows if row.column == column]
-        parts += [f"### {column}: at a glance", _glance(outcome, some)]
-    parts += ["### Every attack", EXPLAINED]
-    for row in rows:
-        parts.append(_whole(outcome, row))
-    every = [one for row in rows for one in findings(outcome, row)]
-    return "\n\n".join([*parts, "### What the attacks are", glossary(every)])
+    """Everything but how the page was made."""
+    parts = ["### What was found", in_words(outcome), "### All data sets", MATRIX, matrix(outcome)]
+    for column, rows in columns(outcome).items():
+        parts += [f"### {column}: at a glance", _glance(outcome, rows)]
+    return "\n\n".join([*parts, _notes(), "### Attack by attack", EXPLAINED, *_attacks(outcome)])
 
 
 def page(outcome: Outcome, captions: list[tuple[str, str]]) -> str:
     """The audit as a page of its own."""
     libraries = ", ".join(f"{name} {number}" for name, number in versions().items())
-    seconds = sum(record["seconds"] for row in outcome.studies["audit"] for record in outcome.of(row))
+    records = {cell: outcome.records[cell] for row in outcome.studies["audit"] for cell in row.cells}
+    seconds = sum(record["seconds"] for record in records.values())
     head = (
-        f"Made by `{outcome.command}`, {seconds / 60:.1f} minutes of one core, with {libraries}. Each row is one seed "
-        f"and one draw of the data. A tenth of the clients is public; of the others {SCALE['victims']} are attacked by "
-        f"the server (twice as many for membership) and {SCALE['fellows']} attack their neighbours; an outsider trains "
-        f"{SHADOWS} federations where its column has a number."
+        f"Made by `{outcome.command}`, {seconds / 60:.1f} minutes of one core, with {libraries}. Each row is one draw "
+        f"of the data and one seed, but for accuracy, a mean over {SEEDS} seeds of weights and noise (one for bounds "
+        "and noise on Cora). A tenth of the clients is public; of the others the server attacks "
+        f"{SCALE['victims']} for their records, {MANY} times as many for labels and membership, and "
+        f"{SCALE['fellows']} attack their neighbours. Where every look draws the noise of a large Jacobian, half as "
+        f"many are attacked for their records and as many for membership as for both, over {SCALE['noisy_rounds']} "
+        f"rounds. An outsider trains {SHADOWS} federations where its column has a number. "
+        "`python -m gfl_lightning audit --config FILE` does the same on your own configuration, with more targets."
     )
     pictures = [f"![{caption}](images/results/{name}.png)\n\n{caption}" for name, caption in captions]
-    parts = ["# What the messages reveal, measured by attacks", head, *pictures, section(outcome)]
-    return "\n\n".join(parts) + "\n"
+    notes = [f"**{note}**" for note in outcome.notes]
+    first, *others = pictures or [""]
+    parts = ["# What the messages reveal, measured by attacks", head, *notes, first]
+    body = section(outcome).replace("### Attack by attack", "\n\n".join([*others, "### Attack by attack"]))
+    return (
+        "\n\n".join([*(part for part in parts if part), body.replace("\n### ", "\n## ").replace("### ", "## ", 1)])
+        + "\n"
+    )
 
 
 def _glance(outcome: Outcome, rows: list[Row]) -> str:
     """A row for each defence, a column for each question: success, and guessing in brackets."""
     lines = []
     for row in rows:
-        record, found = outcome.of(row)[0], findings(outcome, row)
-        cells = []
+        found, cells = findings(outcome, row), []
         for question in QUESTIONS:
             one = answer(found, question)
-            text = "—" if one is None else f"{one.success:.2f} ({one.blind:.2f})"
-            cells.append(f"**{text}**" if one is not None and one.beats_guessing else text)
-        accuracy = "diverged" if record["accuracy"] is None else f"{100 * record['accuracy']:.1f}"
-        lines.append([row.label, accuracy, _epsilons(record.get("claimed_epsilon"), found), *cells])
-    head = ["defence", "accuracy %", "ε claimed / proved", *QUESTIONS]
-    note = "Success (guessing in brackets); bold where it beats guessing. A dash: not measured, or nothing to attack."
-    return table(head, lines) + "\n\n" + note
+            if one is None:
+                cells.append(f"*{why_not(row, found, question)}*")
+                continue
+            text = f"{one.success:.2f} ({one.blind:.2f})"
+            cells.append(f"**{text}**" if one.beats_guessing else text)
+        lines.append([row.label, _accuracy(outcome, row), _epsilons(nominal(outcome, row), found), *cells])
+    return table(["defence", "accuracy % (range)", "ε nominal / proved", *QUESTIONS], lines)
 
 
-def _epsilons(claimed: float | None, found: list[Finding]) -> str:
+def _notes() -> str:
+    return (
+        "Success of the best attack on each question (guessing in brackets); bold where it beats guessing. A record is "
+        "scored by its cosine, where clients share the mean of several by the share of samples read; a label by "
+        "being right, class shares by their distance; words by how many of ten named are right, other features by the "
+        f"cosine.\n\n{REASONS}\n\n"
+        "Nominal ε: what the mechanisms promise with a secret key. Noise here is drawn from a seed, so that the page "
+        "can be made again; who knows the seed is promised nothing (ε = ∞), and the attacks are not told it. Proved "
+        "ε: what the errors of the membership test rule out, by Clopper–Pearson; a test that never errs proves "
+        f"{_most_proved():.1f} with so many targets, and none can prove more."
+    )
+
+
+def _most_proved() -> float:
+    """The ε that a membership test without an error proves."""
+    cases = MANY * SCALE["victims"]
+    return empirical_epsilon(cases, cases, cases, cases, 0.0)
+
+
+def _accuracy(outcome: Outcome, row: Row) -> str:
+    """Mean and range over seeds, in percent."""
+    found = accuracies(outcome, row)
+    if not found:
+        return "diverged"
+    if len(found) == 1:
+        return f"{100 * found[0]:.1f}"
+    return f"{100 * mean_of(found):.1f} ({100 * min(found):.1f}–{100 * max(found):.1f})"
+
+
+def _epsilons(claim: float | None, found: list[Finding]) -> str:
     proved = proved_epsilon(found)
     ours = "—" if math.isnan(proved) else f"≥ {proved:.1f}"
-    return f"{'∞' if claimed is None else f'{claimed:g}'} / {ours}"
+    return f"{'∞' if claim is None else f'{claim:.4g}'} / {ours}"
 
 
-def _whole(outcome: Outcome, row: Row) -> str:
-    """Every finding of a defence with its interval and verdict."""
-    lines = [
-        [
-            one.adversary,
-            one.attack + (", graph known" if "graph is known" in one.knowledge else ""),
-            f"{one.success:.2f} ({one.low:.2f}–{one.high:.2f})",
-            f"{one.blind:.2f}",
-            f"{one.targets}",
-            one.verdict,
-        ]
-        for one in findings(outcome, row)
-    ]
-    head = ["adversary", "attack", "success", "guessing", "targets", "verdict"]
-    return f"**{row.column}, {row.label}**\n\n" + table(head, lines)
+def _attacks(outcome: Outcome) -> list[str]:
+    """For each attack with its side knowledge what it is, and a table of defences by data sets."""
+    sets = columns(outcome)
+    by_row = {row: findings(outcome, row) for rows in sets.values() for row in rows}
+    every = {(one.attack, one.knowledge): one for found in by_row.values() for one in found}
+    several = {attack for attack, _ in every if sum(attack == other for other, _ in every) > 1}
+    parts = []
+    for (attack, knows), one in sorted(
+        every.items(), key=lambda pair: (pair[1].adversary != "server", pair[1].adversary)
+    ):
+        name = f"{attack} ({KNOWS.get(knows, knows)})" if attack in several else attack
+        about = f"The {one.adversary} wants: {one.aim}. Scored by: {one.measure}. Knows besides: {knows}."
+        lines = []
+        for label in dict.fromkeys(row.label for row in by_row):
+            cells = [_cell(by_row, column, label, attack, knows) for column in sets]
+            if any(cells):
+                lines.append([label, *(cell or "—" for cell in cells)])
+        parts.append(f"#### {name}\n\n{about}\n\n{table(['defence', *sets], lines)}")
+    return parts
 
 
-def pictures(outcome: Outcome) -> list[Picture]:
-    """Accuracy against success, a panel for each of four questions, a point for each defence, of the first data set."""
-    rows = outcome.studies["audit"]
-    rows = [row for row in rows if row.column == rows[0].column]
-    figure = canvas(12.0, 9.0)
-    grid = figure.subplots(2, 2).flatten()
-    for axes, question in zip(grid, PANELS, strict=True):
-        points = []
-        for row in rows:
-            one, accuracy = answer(findings(outcome, row), question), outcome.of(row)[0]["accuracy"]
-            if one is not None and accuracy is not None:
-                points.append((row.label, one, 100 * accuracy))
-        for label, one, accuracy in points:
-            colour = VERMILLION if one.beats_guessing else BLUE
-            errors = [[max(0.0, one.success - one.low)], [max(0.0, one.high - one.success)]]
-            axes.errorbar(one.success, accuracy, xerr=errors, color=colour, marker="o", markersize=5, elinewidth=0.8)
-            axes.annotate(label, (one.success, accuracy), (4, 3), textcoords="offset points", fontsize=6.5, color=GREY)
-        if points:
-            blind = sum(one.blind for _, one, _ in points) / len(points)
-            axes.axvline(blind, color=ORANGE, linestyle="--", linewidth=1)
-        axes.set(title=question, xlabel="attack success", ylabel="test accuracy (%)", xlim=(-0.02, 1.08))
-    caption = (
-        "Accuracy against what attackers learn: each point is a defence, best is top left. Dashed: guessing without "
-        "messages. Blue: no better than guessing. Bars: 95 % intervals."
-    )
-    return [Picture("audit", caption, figure)]
+def _cell(by_row: dict[Row, list[Finding]], column: str, label: str, attack: str, knows: str) -> str:
+    """Success with its interval, what guessing scores, and the number of targets."""
+    for row, found in by_row.items():
+        if (row.column, row.label) == (column, label):
+            for one in found:
+                if (one.attack, one.knowledge) == (attack, knows):
+                    text = f"{one.success:.2f} ({one.low:.2f}–{one.high:.2f})"
+                    shown = f"**{text}**" if one.beats_guessing else text
+                    return f"{shown}, guessing {one.blind:.2f}, {one.targets} targets"
+    return ""

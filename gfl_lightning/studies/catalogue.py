@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from gfl_lightning.studies.audit_rows import audit
 from gfl_lightning.studies.cell import Row
 from gfl_lightning.studies.experiment import Experiment
+from gfl_lightning.studies.private_rows import privacy, samples, settings
 from gfl_lightning.studies.published import CONNECTIVITY_DEGREES, DNC, NOISE_LEVELS, SC, SNC, SUBCORA
 
 LOCAL_STEPS = (1, 10, 20, 50)
@@ -16,15 +18,10 @@ REPETITIONS_PER_GRAPH = 5
 OURS_REPETITIONS = 10
 THEORY_REPETITIONS = 5
 PROBES = 5
-EPSILONS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
 STALENESS_STEPS = (1, 2, 5, 10, 20, 50, 100)
-AUDITED_EPSILONS = (1.0, 8.0, 100.0)
-RANDOMISED = tuple(f"randomised once, ε = {epsilon}" for epsilon in (1, 4, 8))
-SERVERS = ("first of two servers", "second of two servers", "server that forgets")
 
 CONFIGURATIONS = {DNC: "dnc_synthetic", SUBCORA: "dnc_subcora", SNC: "snc_synthetic", SC: "sc_synthetic"}
 NETWORKS = {"APPNP": "appnp", "GCN": "gcn", "GAT": "gat", "GraphSAGE": "sage"}
-GAUSSIAN = "gfl_lightning.privacy.mechanisms.gaussian_noise.Gaussian"
 
 
 def summary(repetitions: int) -> list[Row]:
@@ -147,76 +144,25 @@ def theory(repetitions: int) -> list[Row]:
     ]
 
 
-def privacy(repetitions: int) -> list[Row]:
-    """Accuracy against ε for a client's whole data: bounds of 1 on all that is uploaded, noise calibrated to ε."""
-    seeds = min(repetitions, OURS_REPETITIONS)
-    base = paper("dnc_synthetic").changed(30)
-    plain = {
-        "compensated": base,
-        "v1": base.changed(model={"estimator": "v1"}),
-        "FedMLP": base.changed(model={"aggregator": {"class_path": "Identity"}}),
-    }
-    uploads = {"compensated": ("hidden", "jacobian", "update"), "v1": ("hidden", "update"), "FedMLP": ("update",)}
-    rows = []
-    for label, experiment in plain.items():
-        protection = {upload: {"class_path": GAUSSIAN, "init_args": {"clip": 1.0}} for upload in uploads[label]}
-        for epsilon in EPSILONS:
-            guarantee = {"max_epsilon": epsilon, "delta": 1e-5, "calibrate": True}
-            private = experiment.changed(model={"protection": protection, "guarantee": guarantee})
-            rows.append(Row(label, f"ε = {epsilon:g}", private, seeds))
-        rows.append(Row(label, "no protection", experiment, seeds))
-    return rows
-
-
-def audit(repetitions: int) -> list[Row]:
-    """What the messages reveal, under every defence on subCora and under some of them elsewhere; one repetition."""
-    sub, cora_, snc_, sc_ = (paper(name) for name in ("dnc_subcora", "dnc_cora", "snc_synthetic", "sc_synthetic"))
-    cora_, snc_ = cora_.changed(model={"protocol": "jacobian"}), snc_.changed(120)
-    hide = {upload: {"class_path": GAUSSIAN, "init_args": {"clip": 1.0}} for upload in ("hidden", "jacobian", "update")}
-
-    half = {"train": 0.5, "share": 0.5}
-
-    def noisy(level: float, *uploads: str) -> Experiment:
-        noise = {upload: {"class_path": GAUSSIAN, "init_args": {"std": level}} for upload in uploads}
-        return sub.changed(model={"protection": noise, "noise_seed": 0})
-
-    def private(epsilon: float) -> Experiment:
-        claim = {"max_epsilon": epsilon, "delta": 1e-5, "calibrate": True}
-        return sub.changed(10, {"protection": hide, "guarantee": claim})
-
-    rows = [
-        Row("none", SUBCORA, sub, 1, audit="with shadows"),
-        Row("V1", SUBCORA, sub.changed(model={"estimator": "v1"}), 1, audit="with shadows"),
-        Row("Gram", SUBCORA, sub.changed(model={"protocol": "gram"}), 1, audit="plain"),
-        *(Row(f"hn {level:g}", SUBCORA, noisy(level, "hidden"), 1, audit="plain") for level in NOISE_LEVELS[1:]),
-        *(
-            Row(f"hn_gn {level:g}", SUBCORA, noisy(level, "hidden", "jacobian"), 1, audit="plain")
-            for level in NOISE_LEVELS[1:]
-        ),
-        *(
-            Row(f"bounds and noise, ε = {epsilon:g}", SUBCORA, private(epsilon), 1, audit="with shadows")
-            for epsilon in AUDITED_EPSILONS
-        ),
-        *(Row(name, SUBCORA, sub, 1, audit=name) for name in (*RANDOMISED, *SERVERS, "rotation")),
-        Row("half take part", SUBCORA, sub.changed(model={"participation": half}), 1, audit="plain"),
-        Row("none", "Cora", cora_, 1, audit="plain"),
-        Row("V1", "Cora", cora_.changed(model={"estimator": "v1"}), 1, audit="plain"),
-        Row("Gram", "Cora", cora_.changed(model={"protocol": "gram"}), 1, audit="plain"),
-        Row("rotation", "Cora", cora_, 1, audit="rotation"),
-    ]
-    for column, experiment in ((SNC, snc_), (SC, sc_)):
-        rows += [
-            Row("none", column, experiment, 1, audit="plain"),
-            Row("V1", column, experiment.changed(model={"estimator": "v1"}), 1, audit="plain"),
-            Row("server that forgets", column, experiment, 1, audit="server that forgets"),
-            Row("randomised once, ε = 8", column, experiment, 1, audit="randomised once, ε = 8"),
-        ]
-    return rows
-
-
 STUDIES: dict[str, Callable[[int], list[Row]]] = {
     study.__name__: study
-    for study in (summary, dnc, snc, sc, dp, connectivity, necessity, curves, cora, staleness, theory, privacy, audit)
+    for study in (
+        summary,
+        dnc,
+        snc,
+        sc,
+        dp,
+        connectivity,
+        necessity,
+        curves,
+        cora,
+        staleness,
+        theory,
+        privacy,
+        samples,
+        settings,
+        audit,
+    )
 }
 
 
@@ -234,8 +180,10 @@ def shrunk(row: Row) -> Row:
         "DNC": {"num_clients": 40, "num_features": 20},
         "SNC": {"num_clients": 40, "num_features": 20, "samples_per_client": 4},
         "SC": {"num_clients": 20, "num_features": 20, "test_samples": 10},
+        "Citations": {"num_clients": 300, "num_words": 50, "num_val": 50, "num_test": 100},
     }.get(experiment.data, {})
     if experiment.data == "SC":
+        small |= {"train_samples": 20, "val_samples": 10} if "train_samples" in experiment.data_options else {}
         small["degree"] = min(experiment.data_options.get("degree", 5), 6)
     steps = min(experiment.steps, 10)
     rounds = max(steps, experiment.updates // 100) // steps

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from gfl_lightning.checks import InputError, require
+from gfl_lightning.checks import require
+from gfl_lightning.command_line import Parser, answered
+from gfl_lightning.whole_files import try_writing
 
 PAPERS = {
     "dnc": "deterministic node classification, synthetic and subCora, with APPNP, GCN, GAT and GraphSAGE",
@@ -24,11 +24,12 @@ OURS = {
     "summary": "only the rows of GFL-APPNP and V1 of the paper's table, all four data sets",
     "cora": "all of Cora, 2708 clients on the public split, against centralised APPNP and GCN",
     "staleness": "accuracy, ‖∇F‖² and σ_H² against I for three estimators",
-    "privacy": "accuracy against ε, with bounds and calibrated noise on all that clients upload",
+    "privacy": "accuracy against ε where a client of one sample is hidden: randomised once, or by noise in every round",
+    "samples": "the same where clients have many samples, and one client or one sample is hidden",
+    "settings": "how the settings of randomised records were chosen, on synthetic networks",
     "audit": "what the messages reveal under every defence, measured by attacks (audit.md)",
     "theory": "the convergence bound's left side and terms against T, I, N and λ_max",
 }
-EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
 REPETITIONS, QUICK_REPETITIONS = 20, 2
 
 
@@ -43,6 +44,7 @@ class Order:
         jobs: processes.
         quick: small data, few updates.
         command: how it was called, but for what does not matter to the numbers.
+        finished: whether nothing is computed and rows that are not finished are left out, by name.
     """
 
     studies: tuple[str, ...]
@@ -51,19 +53,12 @@ class Order:
     jobs: int
     quick: bool
     command: str
+    finished: bool = False
 
     def __post_init__(self) -> None:
         require(self.repetitions >= 1, "--repetitions", "be at least 1", self.repetitions)
         require(self.jobs >= 1, "--jobs", "be at least 1", self.jobs)
         require(not self.out.exists() or self.out.is_dir(), "--out", "be a folder", str(self.out))
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse."""
-        raise InputError(f"{message[0].upper()}{message[1:]}." if message else message)
 
 
 def parse(arguments: list[str]) -> Order:
@@ -83,6 +78,9 @@ def parse(arguments: list[str]) -> Order:
     parser.add_argument(
         "--quick", action="store_true", help="small data and few updates: shows that everything works, no number counts"
     )
+    parser.add_argument(
+        "--finished", action="store_true", help="compute nothing: write the page of the rows that are finished in DIR"
+    )
     found = parser.parse_args(arguments)
     known = ("all", *PAPERS, *OURS)
     for name in found.only:
@@ -96,22 +94,18 @@ def parse(arguments: list[str]) -> Order:
         jobs=found.jobs,
         quick=found.quick,
         command=_spoken(found),
+        finished=found.finished,
     )
 
 
 def main(arguments: list[str]) -> None:
     """Run the studies; one sentence and exit code 2 for a mistake, 130 for Ctrl-C."""
-    try:
+    with answered(interrupted="interrupted; what is finished is kept, and the same command goes on from there"):
         order = parse(arguments)
+        try_writing(order.out)
         from gfl_lightning.studies.reproduce import reproduce  # noqa: PLC0415  # seconds of imports, not for help
 
         reproduce(order)
-    except InputError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        sys.exit(EXIT_BAD_INPUT)
-    except KeyboardInterrupt:
-        print("\ninterrupted; what is finished is kept, and the same command goes on from there", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
 
 
 def _spoken(found: argparse.Namespace) -> str:
@@ -119,7 +113,8 @@ def _spoken(found: argparse.Namespace) -> str:
     words = ["python -m gfl_lightning reproduce"]
     words += [] if found.only == ["all"] else ["--only", *found.only]
     words += [] if found.repetitions is None else ["--repetitions", str(found.repetitions)]
-    return " ".join([*words, *(["--quick"] if found.quick else [])])
+    words += ["--quick"] if found.quick else []
+    return " ".join([*words, *(["--finished"] if found.finished else [])])
 
 
 def _cores() -> int:

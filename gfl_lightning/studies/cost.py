@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gfl_lightning.studies.cell import Cell
 
-PER_ROUND = {"DNC": 0.9e-3, "SubCora": 1.3e-3, "SNC": 5.5e-3, "SC": 3e-3, "Planetoid": 9e-3}
-PER_STEP = {"DNC": 0.08e-3, "SubCora": 0.1e-3, "SNC": 0.7e-3, "SC": 0.3e-3, "Planetoid": 0.2e-3}
+PER_ROUND = {"DNC": 0.9e-3, "SubCora": 1.3e-3, "SNC": 5.5e-3, "SC": 3e-3, "Planetoid": 9e-3, "Citations": 9e-3}
+PER_STEP = {"DNC": 0.08e-3, "SubCora": 0.1e-3, "SNC": 0.7e-3, "SC": 0.3e-3, "Planetoid": 0.2e-3, "Citations": 0.2e-3}
 PER_UPDATE_OF_NETWORK = {"APPNPNet": 0.8e-3, "GCN": 1.3e-3, "GAT": 3.5e-3, "GraphSAGE": 1.8e-3}
 NETWORK_ON_CORA = 15
 EXACT_STEP = 4e-3

@@ -15,6 +15,8 @@ from gfl_lightning.checks import require
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Options = Mapping[str, Any]
+NOTHING = ".inf"
+"""ε = ∞ in a configuration, where JSON has no number for it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class Experiment:
     def on(self, other: Experiment) -> Experiment:
         """The same model on the data of another experiment."""
         return self._of(self.content | {"data": other.content["data"]})
+
+    def with_data(self, name: str, options: Options) -> Experiment:
+        """The same model on another data set."""
+        return self._of(self.content | {"data": {"class_path": name, "init_args": dict(options)}})
 
     @property
     def content(self) -> dict[str, Any]:
@@ -124,8 +130,11 @@ class Experiment:
 
     @property
     def epsilon(self) -> float | None:
-        """The ε that all rounds together may spend, where there is a bound."""
-        return self.model_options.get("guarantee", {}).get("max_epsilon")
+        """The finite ε that is promised: of all rounds together, or of records that are randomised once."""
+        options = self.model_options
+        records = options.get("records", {}).get("init_args", {}).get("epsilon")
+        promised = options.get("guarantee", {}).get("max_epsilon") if records is None else records
+        return None if promised in (None, NOTHING) else float(promised)
 
     @property
     def _training(self) -> dict[str, Any]:

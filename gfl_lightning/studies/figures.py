@@ -7,7 +7,7 @@ from collections.abc import Callable
 from matplotlib import rc_context
 
 from gfl_lightning.reports.style import STYLE, VERMILLION
-from gfl_lightning.studies import audit_page, our_figures, paper_figures
+from gfl_lightning.studies import audit_figure, our_figures, paper_figures, private_page
 from gfl_lightning.studies.drawing import Picture
 from gfl_lightning.studies.outcome import Outcome
 
@@ -20,8 +20,9 @@ MAKERS: dict[str, Callable[[Outcome], list[Picture]]] = {
     "cora": our_figures.cora,
     "staleness": our_figures.staleness,
     "theory": our_figures.theory,
-    "privacy": our_figures.privacy,
-    "audit": audit_page.pictures,
+    "privacy": private_page.clients_pictures,
+    "samples": private_page.samples_pictures,
+    "audit": audit_figure.pictures,
 }
 
 

@@ -102,21 +102,3 @@ def theory(outcome: Outcome) -> list[Picture]:
     legend_once(figure, grid[1:])
     caption = "The bound's left side (solid) and the terms of its right side without constants (dashed)."
     return [Picture("theory", caption, figure)]
-
-
-def privacy(outcome: Outcome) -> list[Picture]:
-    """Accuracy against ε, a line for each method; dashed: without protection."""
-    rows = outcome.studies["privacy"]
-    figure, axes = single(6.4, 4.0)
-    for place, label in enumerate(dict.fromkeys(row.label for row in rows)):
-        some = [(row.experiment.epsilon, outcome.accuracy(row)) for row in rows if row.label == label]
-        private = [(epsilon, found) for epsilon, found in some if epsilon is not None and found is not None]
-        style = points(LINES[place], MARKS[place]) | {"linestyle": "-", "label": label}
-        halves = [found.half_width for _, found in private]
-        axes.errorbar([e for e, _ in private], [found.mean for _, found in private], yerr=halves, **style)
-        for found in (found for epsilon, found in some if epsilon is None and found is not None):
-            axes.axhline(found.mean, color=LINES[place], linewidth=1, linestyle="--")
-    axes.set(xscale="log", xlabel="ε (δ = 10⁻⁵)", ylabel="test accuracy (%)")
-    within_percent(axes.get_ylim, axes.set_ylim)
-    legend_once(figure, [axes])
-    return [Picture("privacy", "Accuracy against ε; dashed: the same method without protection.", figure)]

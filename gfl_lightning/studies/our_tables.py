@@ -55,21 +55,6 @@ def theory(outcome: Outcome) -> str:
     return "\n\n".join([text, table(["swept", "value", *names], lines)])
 
 
-def privacy(outcome: Outcome) -> str:
-    """Accuracy against ε."""
-    text = (
-        "Synthetic DNC, 300 updates with I = 10. Differential privacy for a client's whole data against the server "
-        "(δ = 10⁻⁵, neighbours replace one client's data), over all 30 rounds: ‖ĥ_j‖, ‖∇ĥ_j‖ and ‖W_k − W̄‖ are bounded "
-        "by 1 and get Gaussian noise in proportion, the least that keeps to ε. V1 uploads no ∇ĥ_j; FedMLP, without a "
-        "graph, only W_k. Model selection by validation loss is not part of the guarantee."
-    )
-    rows = {(row.label, row.column): row for row in outcome.studies["privacy"]}
-    labels = list(dict.fromkeys(label for label, _ in rows))
-    columns = list(dict.fromkeys(column for _, column in rows))
-    lines = [[column, *(plus_minus(outcome.accuracy(rows[label, column])) for label in labels)] for column in columns]
-    return "\n\n".join([text, table(["", *labels], lines)])
-
-
 def theory_terms(outcome: Outcome, row: Row) -> dict[str, float]:
     """λ_max, the bound's left side and the four terms of its right side, means over repetitions."""
     mean = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gfl_lightning.studies import audit_page, our_tables, paper_tables
+from gfl_lightning.studies import audit_page, our_tables, paper_tables, private_page
 from gfl_lightning.studies.fingerprint import versions
 from gfl_lightning.studies.markdown import plus_minus, table
 from gfl_lightning.studies.outcome import Outcome, published
@@ -21,7 +21,9 @@ TITLES = {
     "cora": "All of Cora (ours)",
     "staleness": "What stale representations cost (ours)",
     "theory": "The convergence bound, measured (ours)",
-    "privacy": "Accuracy against ε (ours)",
+    "privacy": "Accuracy against ε: one client hidden (ours)",
+    "samples": "Accuracy against ε: clients with many samples (ours)",
+    "settings": "Settings of randomised records (ours)",
     "audit": "What the messages reveal (ours)",
 }
 
@@ -41,7 +43,9 @@ def page(outcome: Outcome, figures: dict[str, list[tuple[str, str]]]) -> str:
         "cora": our_tables.cora,
         "staleness": our_tables.staleness,
         "theory": our_tables.theory,
-        "privacy": our_tables.privacy,
+        "privacy": private_page.clients,
+        "samples": private_page.samples,
+        "settings": private_page.settings,
         "audit": audit_page.section,
     }
     for study in outcome.studies:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gfl_lightning.checks import InputError
+from gfl_lightning.checks import InputError, require
 from gfl_lightning.graphs.datasets.planetoid import read_planetoid
 from gfl_lightning.reports.page.page import write_page
 from gfl_lightning.studies import audit_page
@@ -47,9 +47,12 @@ def reproduce(order: Order) -> Outcome:
         records[cell] = record
 
     missing = [cell for cell in cells if cell not in records]
-    if missing:
+    if missing and order.finished:
+        studies, notes = _finished(studies, records, notes)
+    elif missing:
         run_cells(missing, order.jobs, keep)
-    outcome = Outcome(studies, {cell: records[cell] for cell in cells}, order.command, order.quick, notes)
+    kept = {cell: records[cell] for cell in cells if cell in records}
+    outcome = Outcome(studies, kept, order.command, order.quick, notes)
     write(outcome, order)
     return outcome
 
@@ -69,6 +72,20 @@ def write(outcome: Outcome, order: Order) -> None:
     write_page(order.out / "results.html", html_page(outcome, made))
     count = sum(map(len, made.values()))
     print(f"{order.out / 'results.md'}, results.html, results.json and {count} figures are written.")
+
+
+def _finished(
+    studies: dict[str, list[Row]], records: dict[Cell, Record], notes: tuple[str, ...]
+) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+    """The rows of which every cell is there, and a sentence that names the others."""
+    whole = {
+        name: [row for row in rows if all(cell in records for cell in row.cells)] for name, rows in studies.items()
+    }
+    remaining = {name: rows for name, rows in whole.items() if rows}
+    require(bool(remaining), "--finished", "find a row whose cells are all finished", "none")
+    left = [f"{row.column}: {row.label}" for name, rows in studies.items() for row in rows if row not in whole[name]]
+    sentence = f"Not finished when this was written (the same command without --finished goes on): {'; '.join(left)}."
+    return remaining, (*notes, sentence)
 
 
 def _without_what_needs_cora(studies: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], tuple[str, ...]]:

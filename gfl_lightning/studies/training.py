@@ -12,6 +12,7 @@ from gfl_lightning.engine.best import Best
 from gfl_lightning.engine.engine import DivergedError, Engine, Predictor
 from gfl_lightning.engine.evaluation import Metrics, client_score
 from gfl_lightning.graphs.client_graph import Split
+from gfl_lightning.graphs.losses.forward_corrected import ForwardCorrected
 from gfl_lightning.lit.central import Central
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.studies.assembly import graph_of, model_of
@@ -82,7 +83,12 @@ def tested(predictor: Predictor, best: Best) -> dict[str, Any]:
     """Metrics of the best weights on the test samples; by client too, where one has several of them."""
     graph = predictor.graph
     logits = predictor.logits_of(best.weights, best.round)
-    found: dict[str, Any] = {name: _short(value) for name, value in asdict(predictor.evaluator(logits)["test"]).items()}
+    metrics = predictor.evaluator(logits)
+    found: dict[str, Any] = {name: _short(value) for name, value in asdict(metrics["test"]).items()}
+    if isinstance(graph.loss, ForwardCorrected):
+        found["val_accuracy"] = _short(
+            graph.loss.of_truth(metrics["val"].accuracy, graph.num_classes)  # type: ignore[attr-defined]
+        )
     if int(graph.counts(graph.mask(Split.TEST)).max()) > 1:
         found["per_client"] = [_short(share) for share in client_score(graph, logits).tolist()]
     return found

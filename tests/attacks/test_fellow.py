@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 from torch.func import jacrev
@@ -11,11 +12,12 @@ from gfl_lightning.attacks.fellow.distant_edges import DistantEdges
 from gfl_lightning.attacks.fellow.neighbour_labels import NeighbourLabels
 from gfl_lightning.attacks.fellow.neighbour_records import NeighbourRecords
 from gfl_lightning.attacks.fellow.neighbour_words import NeighbourWords
+from gfl_lightning.attacks.fellow.received import unknown_aggregates, unknown_units
 from gfl_lightning.attacks.knowledge import OwnPlace, Shadows
 from gfl_lightning.attacks.outsider.neighbourhood_class import NeighbourhoodClass
 from gfl_lightning.attacks.outsider.shadow_membership import ShadowMembership
 from gfl_lightning.attacks.scores import matched
-from gfl_lightning.attacks.views import Round, View
+from gfl_lightning.attacks.views import Kinds, Round, View
 from gfl_lightning.federated.protocol.messages import (
     FactorAggregate,
     JacobianAggregate,
@@ -65,6 +67,23 @@ def test_words_of_direct_neighbours_are_named() -> None:
     assert sum(blind) / 6 < 0.55
 
 
+@pytest.mark.parametrize(("std", "read"), [(0.3, True), (300.0, False)])
+def test_words_behind_noise_are_named_over_rounds_until_there_is_too_much(std: float, read: bool) -> None:
+    attack, x, W = NeighbourWords(), words(N, 1), start()
+    generator = torch.Generator().manual_seed(0)
+    exact = jacrev(lambda w: MIXING @ PSI(w, x))(W)
+
+    def one() -> Round:
+        noisy = {name: J + std * torch.randn(J.shape, generator=generator) for name, J in exact.items()}
+        return Round(W, (JacobianAggregate(0, noisy),))
+
+    known = place(std={JacobianAggregate: std}, neighbours=MIXING[:NEAR])
+    score = attack.score(attack.guess(View.of(PSI, [one() for _ in range(24)]), known), x[:NEAR])
+    blind = attack.score(attack.blind(known), x[:NEAR])
+    assert score >= 0.8 if read else score <= blind + 0.2
+    assert blind < 0.6
+
+
 def test_single_neighbours_are_told_apart_with_and_without_the_graph() -> None:
     attack = NeighbourRecords()
     for neighbours in (MIXING[:NEAR], torch.empty(0)):
@@ -74,6 +93,22 @@ def test_single_neighbours_are_told_apart_with_and_without_the_graph() -> None:
         assert attack.score(guess, x[:NEAR]) > 0.9
         assert attack.score(guess, words(NEAR, 60)) < 0.5
         assert attack.score(attack.blind(known), x[:NEAR]) < 0.5
+
+
+def test_clients_that_are_known_by_name_are_taken_out_exactly() -> None:
+    x = words(N, 3)
+    named = torch.tensor([0, 1, *range(NEAR, N)])  # all but one neighbour
+    known = place(named_x=x[named], named=MIXING[named])
+    for one in received(x):
+        W1, W2 = one.weights["W1"], one.weights["W2"]
+        on = (x[2] @ W1.T > 0).float()
+        T = unknown_units(PSI, one, known)
+        assert T is not None
+        torch.testing.assert_close(T.rows, MIXING[2] * torch.outer(on, x[2]), atol=1e-5, rtol=1e-4)
+        left = unknown_aggregates(PSI, one, known)
+        torch.testing.assert_close(left, MIXING[2] * W2 @ torch.relu(W1 @ x[2]), atol=1e-5, rtol=1e-4)
+    attack = NeighbourWords()
+    assert attack.score(attack.guess(received(x), known), x[2:3]) == 1.0
 
 
 def test_signed_mixtures_factorise() -> None:
@@ -105,7 +140,7 @@ def test_labels_of_neighbours_follow_the_aggregate_and_not_the_own_label() -> No
     known = OwnPlace(torch.eye(2), torch.tensor([0, 1]), 2, own_label=0)
     truth = torch.tensor([0.0, 1.0])
     assert attack.score(attack.guess(view, known), truth) > 0.9
-    assert attack.score(attack.blind(known), truth) == 0.0
+    assert attack.score(attack.blind(known), truth) == 0.25  # half for the own label, half as the public is
 
 
 def test_who_is_near_shows_in_what_is_received() -> None:
@@ -144,6 +179,20 @@ def test_the_class_of_a_neighbourhood_is_the_models_answer() -> None:
     view = View.of(psi, [Round({"W1": torch.eye(2)})])
     assert int(attack.guess(view, known)) == 1
     assert int(attack.blind(known)) == 0
+
+
+def test_a_view_that_is_held_makes_each_round_once() -> None:
+    made = []
+
+    def make(kinds: Kinds) -> Round:
+        made.append(1)
+        return Round(start(), (RepresentationUpload(0, torch.zeros(2)),)).only(kinds)
+
+    view = View(PSI, (make,) * 3).held()
+    for kinds in ((RepresentationUpload,), (ModelUpload,), (RepresentationUpload, ModelUpload)):
+        assert view.only(*kinds).kinds() == {RepresentationUpload} & set(kinds)
+        list(view.only(*kinds))
+    assert len(made) == 3
 
 
 def test_a_view_shows_only_what_reaches_the_adversary() -> None:

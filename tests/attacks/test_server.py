@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import ndtr
 from torch import Tensor
 from torch.func import grad, jacrev
 from torch.nn import functional as F
@@ -14,6 +17,7 @@ from gfl_lightning.attacks.knowledge import Knowledge, TwoWorlds
 from gfl_lightning.attacks.scores import cosine
 from gfl_lightning.attacks.server.class_shares import ClassShares
 from gfl_lightning.attacks.server.decoded_sample import DecodedSample
+from gfl_lightning.attacks.server.factorised_samples import FactorisedSamples
 from gfl_lightning.attacks.server.flipped_units import FlippedUnits
 from gfl_lightning.attacks.server.matched_gradient import MatchedGradient
 from gfl_lightning.attacks.server.rank_one import RankOne
@@ -29,7 +33,9 @@ from gfl_lightning.federated.protocol.messages import (
     RepresentationUpload,
 )
 from gfl_lightning.models.encoders.encoder import Encoder, SizedEncoder, Weights
+from gfl_lightning.models.encoders.linear import Linear
 from gfl_lightning.models.encoders.mlp import MLP
+from gfl_lightning.privacy.randomise.priv_unit import PrivUnit, cap
 
 D, C = 12, 3
 ENCODERS = [
@@ -38,6 +44,7 @@ ENCODERS = [
     MLP((16,), activation="tanh"),
     MLP((16, 8)),
     MLP(()),
+    Linear(),
 ]
 
 
@@ -68,7 +75,7 @@ def shared(encoder: SizedEncoder, W: Weights, x: Tensor) -> Round:
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
-def test_one_sample_is_read_off_its_jacobian_whatever_the_encoder(encoder: MLP) -> None:
+def test_one_sample_is_read_off_its_jacobian_whatever_the_encoder(encoder: Encoder) -> None:
     psi, attack = sized(encoder), RankOne()
     for seed in range(4):
         x, other = records(2, seed)
@@ -96,8 +103,8 @@ def test_noise_is_averaged_away_over_rounds() -> None:
             (JacobianUpload(0, {n: J + torch.randn(J.shape, generator=generator).double() for n, J in exact.items()}),),
         )
 
-    rounds = [noisy(seed) for seed in range(200)]
-    scores = [cosine(RankOne(rounds=count).guess(View.of(psi, rounds), public()), x) for count in (1, 10, 200)]
+    rounds, known = [noisy(seed) for seed in range(200)], replace(public(), std={JacobianUpload: 1.0})
+    scores = [cosine(RankOne(rounds=count).guess(View.of(psi, rounds), known), x) for count in (1, 10, 200)]
     assert scores[2] > 0.98
     assert scores[0] < scores[2]
     assert scores[1] < scores[2]
@@ -108,9 +115,10 @@ def test_two_samples_with_disjoint_patterns_are_both_recovered() -> None:
     W = {"W1": torch.tensor([[1.0, -9.0]] * 3 + [[-9.0, 1.0]] * 3), "W2": torch.randn(2, 6)}
     x = torch.tensor([[1.0, 0.1], [0.05, 1.0]])
     known = Knowledge(torch.tensor([[1.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1]), 2, samples=2)
-    guess = FlippedUnits().guess(View.of(psi, [shared(psi, W, x)]), known)
-    assert FlippedUnits().score(guess, x) == 1.0
-    assert FlippedUnits().score(guess, -x) == 0.0
+    for attack in (FlippedUnits(), FactorisedSamples()):
+        guess = attack.guess(View.of(psi, [shared(psi, W, x)]), known)
+        assert attack.score(guess, x) == 1.0
+        assert attack.score(guess, -x) == 0.0
 
 
 def moving(psi: SizedEncoder, x: Tensor, rounds: int) -> View:
@@ -131,6 +139,29 @@ def test_samples_behind_a_mean_are_read_as_units_flip_between_rounds() -> None:
     assert attack.score(guess, x) >= 0.75
     assert attack.score(guess, records(8, 4)) == 0.0
     assert attack.score(attack.guess(moving(psi, x, 1), known), x) <= 0.25
+    assert attack.score(attack.blind(known), x) == 0.0
+
+
+def test_what_was_found_is_taken_out_and_shows_what_was_behind_it() -> None:
+    """The first sample is alone at two units, the second nowhere: it is seen once the first is taken out."""
+    psi = SizedEncoder(MLP((4,)), 2, 2)
+    W = {"W1": torch.tensor([[1.0, -9.0]] * 2 + [[1.0, 1.0]] * 2), "W2": torch.tensor([[1.0, 2, -1, 3], [2, -1, 1, 1]])}
+    x, known = torch.tensor([[1.0, 0.1], [0.05, 1.0]]), Knowledge(torch.eye(2), torch.tensor([0, 1]), 2, samples=2)
+    for passes, read in ((1, 0.5), (5, 1.0)):
+        attack = FlippedUnits(passes=passes)
+        assert attack.score(attack.guess(View.of(psi, [shared(psi, W, x)]), known), x) == read
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_a_few_samples_are_factorised_from_rounds_that_do_not_follow_each_other(positive: bool) -> None:
+    psi, x, other = sized(MLP((64,))), records(3, 3), records(3, 4)
+    x, other = (x.clamp_min(0), other.clamp_min(0)) if positive else (x, other)
+    view = View.of(psi, [shared(psi, started(psi, seed), x) for seed in range(6)])
+    public_x = records(20, 99).clamp_min(0) if positive else records(20, 99)
+    known, attack = Knowledge(public_x, torch.arange(20) % C, C, samples=3), FactorisedSamples()
+    guess = attack.guess(view, known)
+    assert attack.score(guess, x) == 1.0
+    assert attack.score(guess, other) == 0.0
     assert attack.score(attack.blind(known), x) == 0.0
 
 
@@ -214,6 +245,31 @@ def test_class_shares_follow_from_the_update() -> None:
         assert ClassShares().score(ClassShares().guess(view, known), truth) > 0.95
 
 
+@pytest.mark.parametrize("encoder", [MLP((32,)), MLP((32,), activation="tanh"), Linear()], ids=repr)
+def test_the_mean_record_of_several_is_read_off_the_jacobian_and_sharpened_behind_noise(encoder: Encoder) -> None:
+    psi, attack, generator = sized(encoder), DecodedSample(), torch.Generator().manual_seed(0)
+    x, other = records(10, 3) + 0.5, records(10, 4) - 0.5
+    known = Knowledge(records(40, 99), torch.arange(40) % C, C, samples=10)
+    view = View.of(psi, [shared(psi, started(psi, seed), x) for seed in range(4)])
+    assert attack.score(attack.guess(view, known), x.mean(0)) > 0.95
+    assert attack.score(attack.guess(view, known), other.mean(0)) < 0.5
+    sent = view.rounds[0]((JacobianUpload,)).find(JacobianUpload)
+    assert sent is not None
+    noise = {name: J + 1e4 * torch.randn(J.shape, generator=generator).double() for name, J in sent.jacobian.items()}
+    hidden = View.of(psi, [Round(started(psi, 0), (JacobianUpload(0, noise),))])
+    guess = attack.guess(hidden, replace(known, std={JacobianUpload: 1e4}))
+    assert cosine(guess, known.mean) > 0.9  # what is known without messages
+
+
+def test_class_shares_behind_another_encoder_follow_from_its_jacobian() -> None:
+    psi, known = sized(MLP((32,), activation="tanh")), public(60)
+    x, W, y = records(60, 7) * 0.3, started(sized(MLP((32,), activation="tanh")), 1), (torch.arange(60) < 45).long()
+    round_ = Round(W, (trained(psi, W, x, y, None, 0.01, 1), *shared(psi, W, x).messages))
+    view = View.of(psi, [round_], own=0.4, lr=0.01)
+    assert ClassShares().applies(view)
+    assert ClassShares().score(ClassShares().guess(view, known), torch.tensor([0.25, 0.75, 0.0])) > 0.9
+
+
 def test_representations_of_a_linear_encoder_decode_to_records() -> None:
     psi, x, attack = SizedEncoder(MLP(()), D, D), records(1, 1)[0], DecodedSample()
     W = {"W1": torch.randn(D, D, generator=torch.Generator().manual_seed(0)).double()}
@@ -261,3 +317,44 @@ def test_membership_errors_are_those_of_two_normal_laws() -> None:
     known, seen = worlds(psi, std)
     right = [attack.score(attack.guess(seen(s % 2, s), known), torch.tensor(s % 2)) for s in range(1000)]
     assert sum(right) / len(right) == pytest.approx(0.8413, abs=0.04)
+
+
+def behind(records_sent: Tensor, seed: int) -> View:
+    """The Jacobian of a client with the one record that it sent."""
+    psi = sized(MLP((16,)))
+    return View.of(psi, [Round(started(psi, seed), (jacobian(psi, started(psi, seed), records_sent),))])
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 4.0])
+def test_membership_behind_randomised_records_errs_as_often_as_epsilon_allows(epsilon: float) -> None:
+    """z·x₁ > z·x₀ is right with P(a > g) of the cap, within a point of the best test; e^ε bounds it."""
+    x = torch.linalg.qr(records(12, 0)).Q[:2]
+    attack, right, source = WhichWorld(), [], np.random.default_rng(0)
+    std = 1 / cap(epsilon)[2]
+    known = TwoWorlds(x, torch.arange(2), 2, disguise=std, worlds=(x[:1], x[1:]))
+    for trial in range(400):
+        world = trial % 2
+        z = torch.from_numpy(PrivUnit().draw(x[world : world + 1].numpy(), epsilon, source))
+        upload = FactorUpload(0, torch.zeros(16), torch.ones(16, dtype=torch.bool), z[0])
+        view = View.of(sized(MLP((16,))), [Round({}, (upload,))])
+        right.append(attack.score(attack.guess(view, known), torch.tensor(world)))
+    gamma, p, _ = cap(epsilon)
+    q = float(ndtr(-gamma))
+    best = p * (1 - q) + (p * q + (1 - p) * (1 - q)) / 2
+    assert sum(right) / 400 == pytest.approx(best, abs=0.06)
+
+
+def test_membership_behind_a_rotation_is_told_by_the_angles_to_known_records() -> None:
+    attack, landmarks = WhichWorld(), records(6, 8)
+    Q = torch.linalg.qr(records(12, 9)).Q
+    elsewhere = torch.linalg.qr(records(12, 10)).Q
+    right: dict[str, list[float]] = {"same": [], "other": []}
+    for trial in range(40):
+        x, world = records(2, 20 + trial), trial % 2
+        for name, turn in (("same", Q), ("other", elsewhere)):
+            pair = (landmarks, landmarks @ turn.T)
+            known = TwoWorlds(records(9, 99), torch.arange(9) % 2, 2, worlds=(x[:1], x[1:]), landmarks=pair)
+            view = behind(x[world : world + 1] @ Q.T, trial)
+            right[name].append(attack.score(attack.guess(view, known), torch.tensor(world)))
+    assert sum(right["same"]) == 40
+    assert sum(right["other"]) < 30

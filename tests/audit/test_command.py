@@ -50,7 +50,7 @@ def test_a_claimed_epsilon_stands_beside_what_is_proved(
 
 def test_tables_of_ones_own_are_audited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "gfl_lightning", "init", "mine"], cwd=tmp_path, check=True)
-    folder = run(monkeypatch, tmp_path, "--config", "mine/config.yaml")
+    folder = run(monkeypatch, tmp_path, "--config", "mine/config.yaml", "--model.encoder.bias", "false")
     found = json.loads((folder / "audit.json").read_text())
     assert {"FlippedUnits", "ClassShares", "WhichWorld"} <= {one["attack"] for one in found["findings"]}
 

@@ -7,6 +7,7 @@ import torch
 from federated.test_parties import parties
 from graph_builders import random_clients
 
+from gfl_lightning.audit.by_fellows import shortened
 from gfl_lightning.audit.recording import kept_rounds, record
 from gfl_lightning.audit.seeing import Seeing
 from gfl_lightning.audit.sights import FirstServer, Forgetful, SecondServer
@@ -159,3 +160,11 @@ def test_kept_rounds_begin_at_the_first_and_end_at_the_last() -> None:
     for rounds in (1, 2, 50, 400):
         kept = kept_rounds(rounds)
         assert {0, rounds - 1} <= kept <= set(range(rounds))
+
+
+@pytest.mark.parametrize(("rounds", "kept"), [(1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (4, [0, 1, 3]), (9, [0, 1, 8])])
+def test_a_shortened_view_has_the_first_rounds_and_the_last_each_once(rounds: int, kept: list[int]) -> None:
+    """A round that stood in it twice would pass for two draws of noise."""
+    engine = Federation(random_clients("dnc"), MLP((3,)), local=LocalTraining(0.3, 1), seed=2)
+    view = Seeing(record(engine, rounds, kept=set(range(rounds)))).fellow(0)
+    assert shortened(view, 3).rounds == tuple(view.rounds[t] for t in kept)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from protected_fits import NOISE, QUIET
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, WeightAveraging
 from pytorch_lightning.loggers import CSVLogger
 
@@ -31,17 +32,9 @@ from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.mechanisms.steps import StepNoise
 from gfl_lightning.privacy.protection import Protection
 
-QUIET: dict[str, Any] = {
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "accelerator": "cpu",
-}
 LATTICE = 1e-4
 """What rounding to a lattice may add to ε."""
 BOUNDS: dict[str, Any] = {"hidden": Gaussian(0, 1.0), "jacobian": Gaussian(0, 1.0), "update": Gaussian(0, 0.5)}
-NOISE: dict[str, Any] = {"hidden": Gaussian(30.0, 1.0), "jacobian": Gaussian(40.0, 1.0), "update": Gaussian(10.0, 0.5)}
 
 
 def data() -> DNC:

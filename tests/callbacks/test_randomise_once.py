@@ -18,9 +18,11 @@ from callbacks import DPNoise, PrivacyBudget, RandomiseOnce
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.participation import Participation
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.graphs.datasets.sc import SC
+from gfl_lightning.graphs.datasets.snc import SNC
 from gfl_lightning.lit import cli
 from gfl_lightning.lit.central import Central
 from gfl_lightning.lit.gfl import GFL
@@ -30,7 +32,9 @@ from gfl_lightning.models.encoders.encoder import Encoder
 from gfl_lightning.models.encoders.linear import Linear
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+from gfl_lightning.privacy.noise_key import NoiseKey, digest
 from gfl_lightning.privacy.randomise.gaussian_direction import GaussianDirection
+from gfl_lightning.privacy.randomise.once import randomised, what_is_released
 from gfl_lightning.privacy.randomise.priv_unit import PrivUnit
 
 DATA = DNC(num_clients=60, num_features=10)
@@ -60,7 +64,7 @@ def test_everything_that_trains_sees_randomised_records_alone() -> None:
     used = graph.mask(Split.TRAIN) | graph.mask(Split.VAL)
     assert seen.num_features == 12
     assert not (seen.y[: graph.num_samples] == graph.y)[used].all()
-    assert seen.x[: graph.num_samples][used].eq(0).all()
+    assert seen.x[: graph.num_samples, :10][used].eq(0).all()
     cosine = torch.nn.functional.cosine_similarity(seen.x[: graph.num_samples, :10][~used], graph.x[~used])
     assert cosine.mean() > 0.05
     assert cosine.max() < 0.999
@@ -108,6 +112,43 @@ def test_any_path_estimator_and_protocol_goes_with_it(options: dict[str, Any]) -
     fit(module, RandomiseOnce(epsilon=4.0))
     assert module.privacy is not None
     assert module.privacy.epsilon == 4.0
+
+
+@pytest.mark.parametrize("name", ["dnc", "snc", "sc"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"estimator": "v1"},
+        {"path": "general"},
+        {"encoder": MLP((8,))},
+        {"encoder": MLP((8,)), "protocol": "gram"},
+        {"encoder": MLP((8,)), "path": "primal"},
+        {"participation": Participation(train=0.5)},
+    ],
+    ids=str,
+)
+def test_all_that_follows_is_the_plain_federation_on_the_randomised_graph(name: str, options: dict[str, Any]) -> None:
+    """The graph made by the plain function with the module's own draws, and the default path and protocol on it."""
+    data = {
+        "dnc": DATA,
+        "snc": SNC(num_clients=40, num_features=10, samples_per_client=3),
+        "sc": SC(num_clients=20, num_features=10, train_samples=4, val_samples=2, test_samples=3),
+    }[name]
+    callback = RandomiseOnce(epsilon=4.0, label_share=0.5, unit="sample" if name == "sc" else "client")
+    module = model(**options)
+    fit(module, callback, data=data)
+    records = callback.stated["records"]
+    draws = NoiseKey.of_seed(0).source("records", hides=digest(repr(records), *what_is_released(data.graph)))
+    graph = records.heard(randomised(data.graph, records, draws.generator()), APPNP(0.1, 5).gamma)
+    parts = {key: value for key, value in options.items() if key in ("estimator", "participation")}
+    encoder = options.get("encoder", Linear())
+    plain = Federation(graph, encoder, APPNP(0.1, 5), local=LocalTraining(0.5, 3), path="general", seed=0, **parts)
+    state = plain.start()
+    for _ in range(4):
+        state, _ = plain.round(state)
+    for weight, found in state.weights.items():
+        torch.testing.assert_close(module.state.weights[weight], found, rtol=1e-4, atol=1e-5)
 
 
 def test_clients_with_many_samples_go_with_it() -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ QUIET: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": F
 def records(file: Path) -> Iterator[Record]:
     """The records of a ``.wandb`` file: a LevelDB log in blocks of 32 KiB, the first of which opens with 7 bytes."""
     content = file.read_bytes()
-    assert content[:4] == b":W&B"
+    assert content[:4] in (b":W&B", b"")
     position, pending = 7, b""
     while position + 7 <= len(content):
         left = BLOCK - position % BLOCK
@@ -54,11 +55,24 @@ def records(file: Path) -> Iterator[Record]:
             position += left
             continue
         _, length, kind = struct.unpack_from("<IHB", content, position)
+        if position + 7 + length > len(content):
+            return  # the rest is still to be written
         pending += content[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (1, 4):  # a whole record, or the last part of one
             yield Record.FromString(pending)
             pending = b""
+
+
+def whole(file: Path, patience: float = 600.0) -> list[Record]:
+    """All records of a finished run: W&B's service may write the last of them after ``finish`` has returned."""
+    until = time.monotonic() + patience
+    while True:
+        read = list(records(file))
+        if any(record.HasField("exit") for record in read):
+            return read
+        assert time.monotonic() < until, f"{file} has no end"
+        time.sleep(0.1)
 
 
 def items(entries: Any) -> dict[str, Any]:
@@ -122,7 +136,7 @@ def run(folder: Path, module: RoundModule, data: DataSet) -> Written:
     wandb.finish()
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     (metrics,) = folder.glob("csv/*/metrics.csv")
-    read = list(records(file))
+    read = whole(file)
     history = [items(record.history.item) for record in read if record.HasField("history")]
     summary = {name: value for record in read for name, value in items(record.summary.update).items()}
     with metrics.open() as stream:

@@ -12,21 +12,25 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from campaigns.campaign import KINDS, Campaign, conduct
 from campaigns.checkpoints import Checkpoints
+from campaigns.commands import Commands
 from campaigns.configurations import Configurations
 from campaigns.faults import FullDisks, Kills, Signals
 from campaigns.graph_files import GraphFiles
 from campaigns.predictions import Predictions
 from campaigns.tables import Tables
+from campaigns.writes import Writes
 
 CAMPAIGNS: dict[str, tuple[type[Campaign], float]] = {
-    "configurations": (Configurations, 0.3),
-    "tables": (Tables, 0.15),
+    "configurations": (Configurations, 0.25),
+    "commands": (Commands, 0.1),
+    "tables": (Tables, 0.1),
     "predictions": (Predictions, 0.1),
     "checkpoints": (Checkpoints, 0.15),
     "graphs": (GraphFiles, 0.05),
     "signals": (Signals, 0.15),
     "kills": (Kills, 0.05),
     "disks": (FullDisks, 0.05),
+    "writes": (Writes, 0.05),
 }
 
 

@@ -22,14 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from gfl_lightning.__main__ import main
 from gfl_lightning.checks import InputError
+from gfl_lightning.command_line import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_NOTHING
 from gfl_lightning.engine.engine import DivergedError
-from gfl_lightning.lit import cli
 
 Kind = Literal["refused", "ran", "traceback", "worse"]
 KINDS: tuple[Kind, ...] = ("refused", "ran", "traceback", "worse")
 MEMORY = 8 << 30
-SECONDS = 60.0
+SECONDS, WAITING = 60.0, 10
 BATCH = 25
 
 
@@ -91,18 +92,21 @@ class Campaign(ABC):
 
 @contextlib.contextmanager
 def _limited() -> Iterator[None]:
-    """An end to every case."""
+    """An end to every case: by the time that it computes, and by the clock where it only waits."""
 
     def end(*_: Any) -> None:
         raise EndlessError
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    timers = ((signal.SIGPROF, signal.ITIMER_PROF, SECONDS), (signal.SIGALRM, signal.ITIMER_REAL, WAITING * SECONDS))
+    before = [signal.signal(number, end) for number, _, _ in timers]
+    for _, timer, seconds in timers:
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer, _), handler in zip(timers, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
 
 
 def _where(error: BaseException) -> str:
@@ -118,7 +122,7 @@ def command_line(*arguments: str) -> Outcome:
     before, sys.argv = sys.argv, ["gfl_lightning", *arguments]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            cli.main()
+            main()
         code: Any = 0
     except SystemExit as stop:
         code = stop.code or 0
@@ -134,10 +138,10 @@ def command_line(*arguments: str) -> Outcome:
         return Outcome("worse", "exit code 0 without a summary")
     if code == 0 and "accuracy  nan" in out.getvalue():
         return Outcome("worse", "exit code 0 with a score that is no number")
-    if code in (cli.EXIT_BAD_INPUT, cli.EXIT_NOTHING):
-        one = len(said) == 1 or code == cli.EXIT_NOTHING
+    if code in (EXIT_BAD_INPUT, EXIT_NOTHING):
+        one = len(said) == 1 or code == EXIT_NOTHING
         return Outcome("refused") if one else Outcome("worse", f"{len(said)} sentences: {err.getvalue()[-200:]!r}")
-    return Outcome("ran") if code in (0, cli.EXIT_DIVERGED) else Outcome("worse", f"exit code {code}")
+    return Outcome("ran") if code in (0, EXIT_DIVERGED) else Outcome("worse", f"exit code {code}")
 
 
 @dataclass

@@ -69,9 +69,12 @@ class GraphFiles(Campaign):
                     del data[name]
             else:
                 data[name] = _other(data.get(name), draw)
-        content: Any = (
-            data if draw.random() < 0.95 else draw.choice([Data(), {}, [data], None, data.x, "abc", data.to_dict()])
-        )
+        others = [Data(), {}, [data], None, data.get("x"), "abc", data.to_dict()]
+        if draw.random() < 0.05:  # what PyG keeps behind its fields
+            data.__dict__[draw.choice(["_store", "num_nodes", "x", "keys"])] = draw.choice(
+                [None, {}, 3, data.get("x"), [data]]
+            )
+        content: Any = data if draw.random() < 0.95 else draw.choice(others)
         torch.save(content, "g.pt")
         if draw.random() < 0.1:
             blob = bytearray(Path("g.pt").read_bytes())

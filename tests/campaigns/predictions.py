@@ -9,10 +9,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 from campaigns.campaign import Campaign, Outcome, command_line
-from campaigns.tables import OPTIONS, drawn, short, text_of
+from campaigns.tables import OPTIONS, accepted_short, tables_of, write_drawn
 from table_builders import clinics
 
-from gfl_lightning.graphs.tables.client_tables import ClientTables
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.reports.predictions import prediction_table, write_table
 
@@ -39,14 +38,13 @@ class Predictions(Campaign):
 
     def run(self, draw: random.Random) -> Outcome:
         """One case."""
-        _, samples, edges = drawn(draw)
-        Path("s.csv").write_bytes(text_of(samples, draw))
-        Path("e.csv").write_bytes(text_of(edges, draw))
+        write_drawn(draw)
         if draw.random() < 0.03:
             tables = ["--data=ClientTables", "--data.samples=s.csv", "--data.edges=e.csv", "--output=p.csv"]
             return command_line("predict", f"--ckpt_path={self.best}", *tables)
         options = draw.choice(OPTIONS) if draw.random() < 0.5 else {}
-        data = ClientTables("s.csv", "e.csv", encoding=str(self.best), **options)
+        anew = draw.choice([{}, {}, {"representations": "rows"}, {"representations": "kept", "edges": None}])
+        data = tables_of(options | anew, encoding=str(self.best))
         model = GFL.load_from_checkpoint(self.best)
         logits = model.predictor_on(data.graph).logits_of(model.current_weights())
         table = prediction_table(data.graph, data.names, torch.softmax(logits, -1))
@@ -54,7 +52,7 @@ class Predictions(Campaign):
         written = pd.read_csv("p.csv", dtype=str, keep_default_na=False)
         if any(cell.startswith(("=", "+", "@")) for cell in written["client"]):
             return Outcome("worse", "a name that a spreadsheet would run")
-        if any(short(Path(name), data.settings.separator) for name in ("s.csv", "e.csv")):
+        if accepted_short(data):
             return Outcome("worse", "a short row was accepted")
         return (
             Outcome("ran")

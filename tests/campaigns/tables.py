@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from campaigns.campaign import Campaign, Outcome
 from table_builders import clinics
 
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.graphs.losses.huber import Huber
+from gfl_lightning.graphs.losses.poisson import Poisson
+from gfl_lightning.graphs.losses.squared_error import SquaredError
 from gfl_lightning.graphs.tables.client_tables import ClientTables
+from gfl_lightning.graphs.tables.public import PublicColumns
 from gfl_lightning.models.encoders.mlp import MLP
 
 CELLS = [
@@ -63,6 +68,17 @@ OPTIONS: list[dict[str, Any]] = [
     {"weight": "w"},
     {"label": "ward"},
     {"id": "age"},
+    {"split_by": "age"},
+    {"split_by": "day", "fractions": [0.4, 0.3, 0.3]},
+    {"label": "age", "loss": SquaredError()},
+    {"label": "marker", "loss": Huber()},
+    {"label": "size", "loss": Poisson()},
+    {"features": ["age"], "public": PublicColumns({"age": [0, 120]}, {}, ["ill", "well"])},
+    *({"edges": None, "clients": "c.csv", "neighbours": k} for k in (1, 2, 2, 50)),
+    {"edges": None, "clients": "c.csv", "neighbours": 2, "near": ["size"], "distance": "plane"},
+    {"edges": None, "clients": "c.csv", "neighbours": 2, "near": ["north", "east"], "distance": "globe"},
+    {"clients": "c.csv"},
+    {"clients": "c.csv", "client_features": ["size", "town"]},
 ]
 
 
@@ -106,19 +122,43 @@ def spoiled(rows: list[list[str]], draw: random.Random) -> list[list[str]]:
     return rows
 
 
-def drawn(draw: random.Random) -> tuple[str, list[list[str]], list[list[str]]]:
-    """Tables of a few clinics, spoiled."""
+def write_drawn(draw: random.Random) -> str:
+    """Write tables of a few clinics, spoiled, into the current folder; their task."""
+    task, *tables = drawn(draw)
+    for name, rows in zip(("s.csv", "e.csv", "c.csv"), tables, strict=True):
+        Path(name).write_bytes(text_of(rows, draw))
+    return task
+
+
+def tables_of(options: dict[str, Any], **others: Any) -> ClientTables:
+    """The tables in the current folder."""
+    return ClientTables("s.csv", **{"edges": "e.csv", **options, **others})
+
+
+def accepted_short(data: ClientTables) -> bool:
+    """Whether one of the files that were taken has a short row."""
+    named = (data.samples, data.edges, data.clients)
+    return any(short(Path(name), data.settings.separator) for name in named if name is not None)
+
+
+def drawn(draw: random.Random) -> tuple[str, list[list[str]], list[list[str]], list[list[str]]]:
+    """Tables of samples, edges and clients of a few clinics, spoiled."""
     task = draw.choice(["sc", "sc", "snc", "dnc"])
     samples, edges = clinics(draw.choice([4, 8, 12]), draw.choice([3, 6]), task, draw.randrange(5))
     if draw.random() < 0.3:
         edges["weight"] = "1.5"
     if draw.random() < 0.2:
         samples["split"] = [draw.choice(["train", "val", "test"]) for _ in range(len(samples))]
+    if draw.random() < 0.2:
+        samples["day"] = [f"2024-01-{draw.randint(1, 28):02}" for _ in range(len(samples))]
+    names = list(dict.fromkeys(samples["client"]))
+    clients = pd.DataFrame({"client": names, "size": range(len(names)), "town": ["X", "Y"] * (len(names) // 2)})
+    clients = clients.assign(north=[50.0 + draw.random() for _ in names], east=[8.0 + draw.random() for _ in names])
     tables = []
-    for frame in (samples, edges):
+    for frame in (samples, edges, clients):
         rows = [list(frame.columns), *([str(cell) for cell in row] for row in frame.to_numpy().tolist())]
         tables.append(spoiled(rows, draw))
-    return task, tables[0], tables[1]
+    return task, tables[0], tables[1], tables[2]
 
 
 def short(file: Path, separator: str) -> bool:
@@ -140,17 +180,15 @@ class Tables(Campaign):
 
     def run(self, draw: random.Random) -> Outcome:
         """One case."""
-        task, samples, edges = drawn(draw)
-        Path("s.csv").write_bytes(text_of(samples, draw))
-        Path("e.csv").write_bytes(text_of(edges, draw))
+        task = write_drawn(draw)
         options = {
             "task": task if draw.random() < 0.9 else draw.choice(["sc", "snc", "dnc"]),
             **(draw.choice(OPTIONS) if draw.random() < 0.4 else {}),
         }
-        data = ClientTables("s.csv", "e.csv", **options)
+        data = tables_of(options)
         federation = Federation(data.graph, MLP((4,)), local=LocalTraining(0.01, 1))
         state, _ = federation.round(federation.start())
-        if any(short(Path(name), data.settings.separator) for name in ("s.csv", "e.csv")):
+        if accepted_short(data):
             return Outcome("worse", "a short row was accepted")
         finite = all(bool(torch.isfinite(weight).all()) for weight in state.weights.values())
         return Outcome("ran") if finite else Outcome("worse", "weights that are not finite")

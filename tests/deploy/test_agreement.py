@@ -13,13 +13,14 @@ from deploy_builders import SITES, driver, make_tables, plan, settings, sites
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.deploy.agreement import SiteRefusedError
+from gfl_lightning.deploy.opening import agree
 from gfl_lightning.deploy.table_plan import TablePlan
 from gfl_lightning.graphs.tables.client_tables import ClientTables
 from gfl_lightning.graphs.tables.encoding import Code, Encoding, NumericCode
 
 
 def agreed(folder: Path, tables: TablePlan) -> Encoding:
-    return driver(folder, plan(rounds=1, tables=tables))._agree().encoding
+    return agree(driver(folder, plan(rounds=1, tables=tables)).ask).encoding
 
 
 def whole(folder: Path, **options: Any) -> Encoding:
@@ -130,10 +131,13 @@ def test_public_ranges_and_categories_leave_nothing_to_exchange(tmp_path: Path) 
 
 
 def test_a_label_outside_the_public_classes_is_refused(tmp_path: Path) -> None:
+    """At the site; which of the public labels it has is not told."""
     make_tables(tmp_path)
-    tables = TablePlan(settings(), classes=("fine", "well"))
-    with pytest.raises(SiteRefusedError, match="label 'ill' is none of the public classes fine, well"):
-        agreed(tmp_path, tables)
+    at = sites(tmp_path, plan(tables=TablePlan(settings(), classes=("fine", "well"))))
+    with pytest.raises(InputError, match="label 'ill' is none of the public classes fine, well"):
+        at["south"].table.columns()
+    at = sites(tmp_path, plan(tables=TablePlan(settings(), classes=("fine", "ill", "well"))))
+    assert at["south"].table.columns()["labels"] == []
 
 
 def test_a_table_without_splits_is_split_at_its_site_where_that_is_possible(tmp_path: Path) -> None:
@@ -146,7 +150,7 @@ def test_a_table_without_splits_is_split_at_its_site_where_that_is_possible(tmp_
     for name in SITES:
         edit(tmp_path, name, lambda frame: frame.drop(columns="split"))
     with pytest.raises(InputError, match="InputError in phase sums"):
-        driver(tmp_path, plan("snc"))._agree()
+        agree(driver(tmp_path, plan("snc")).ask)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from dataclasses import fields, replace
@@ -15,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gfl_lightning.deploy.codec import LENGTH, MARK, BlobError, Contents, Field, Rules, decode, encode
+from gfl_lightning.deploy.codec import CHECKSUM, LENGTH, MARK, checksum, decode, encode
 from gfl_lightning.deploy.contents import message_kinds
 from gfl_lightning.deploy.envelope import Envelope
+from gfl_lightning.deploy.rules import BlobError, Contents, Field, Rules
 from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.protocol.messages import (
     FactorUpload,
@@ -119,7 +119,7 @@ def test_a_blob_with_any_bit_changed_or_cut_is_refused(case: tuple[Envelope, Any
 def test_any_bytes_under_a_right_checksum_are_refused_with_a_sentence(body: bytes) -> None:
     for text in (body, len(body).to_bytes(LENGTH, "big") + body):
         with pytest.raises(BlobError, match=r"must .*, got"):
-            decode(MARK + hashlib.sha256(text).digest() + text, rules())
+            decode(MARK + checksum(text) + text, rules())
 
 
 def upload(value: float = 0.5, client: int = 1, size: int = 2) -> RepresentationUpload:
@@ -132,13 +132,13 @@ def sent(*messages: Message, **changed: Any) -> bytes:
 
 def rewritten(blob: bytes, tensors: dict[str, Tensor] | None = None, **changed: Any) -> bytes:
     """A blob with another header or tensors, and the checksum that belongs to them."""
-    body = blob[len(MARK) + 32 :]
+    body = blob[len(MARK) + CHECKSUM :]
     length = int.from_bytes(body[:LENGTH], "big")
     header = json.loads(body[LENGTH : LENGTH + length]) | changed
     found = safetensors.torch.load(body[LENGTH + length :]) if tensors is None else tensors
     text = json.dumps(header).encode()
     made = len(text).to_bytes(LENGTH, "big") + text + safetensors.torch.save(found)
-    return MARK + hashlib.sha256(made).digest() + made
+    return MARK + checksum(made) + made
 
 
 GROUP = {"kind": "RepresentationUpload", "clients": [1], "layout": {"h": ["float32", [2]]}, "count": 1}
@@ -166,15 +166,30 @@ GROUP = {"kind": "RepresentationUpload", "clients": [1], "layout": {"h": ["float
         (rewritten(sent(upload()), groups=[GROUP | {"clients": []}]), "must name the client of each message"),
         (rewritten(sent(upload()), groups=[GROUP | {"clients": [True]}]), "must name the client of each message"),
         (rewritten(sent(upload()), groups=[GROUP | {"layout": {}}]), r"must have the fields \['h'\], got \[\]"),
+        (
+            rewritten(sent(upload()), groups=[GROUP | {"layout": {"h": ["float32", [2.5]]}}]),
+            r"RepresentationUpload.h must be \[\[2\]\], got \['float32', \[2.5\]\]",
+        ),
         (rewritten(sent(upload()), groups=["a"]), "group must name kind, clients, layout and count"),
         (rewritten(sent(upload()), round="4"), "header must name phase, round, sender, notes and groups"),
         (rewritten(sent(upload()), notes={"n": math.nan}), "header must hold finite numbers, got NaN"),
-        (b"GFL\x02" + sent(upload())[4:], "blob must begin with the mark of version 1 of this program"),
+        (b"GFL\x01" + sent(upload())[4:], "blob must begin with the mark of version 2 of this program"),
     ],
 )
 def test_what_is_not_expected_is_refused(blob: bytes, sentence: str) -> None:
     with pytest.raises(BlobError, match=sentence):
         decode(blob, rules())
+
+
+def test_a_shape_in_other_numbers_is_the_shape_that_it_equals() -> None:
+    """JSON has 2.0 and true beside 2 and 1; what follows reckons with the shape of the rules."""
+    kinds = message_kinds(Model(SizedEncoder(MLP((5,)), 3, 2), APPNP()), "gram")
+    whole = FactorUpload(1, torch.zeros(5), torch.ones(5, dtype=torch.bool), torch.zeros(3))
+    layout = {"activation": ["float32", [5.0]], "pattern": ["bool", [5.0]], "direction": ["float32", [3.0]]}
+    group = {"kind": "FactorUpload", "clients": [1], "layout": layout, "count": 1}
+    (found,) = decode(rewritten(sent(whole), groups=[group]), rules(kinds)).of(FactorUpload)
+    assert found.pattern is not None
+    assert found.pattern.tolist() == [True] * 5
 
 
 def test_a_blob_that_is_too_large_is_not_even_read() -> None:
@@ -196,6 +211,14 @@ def test_the_messages_of_a_site_are_stacked_and_booleans_packed() -> None:
     blob = sent(*made)
     assert len(blob) - sum(message.nbytes for message in made) < 600
     assert decode(blob, rules(kinds)).of(FactorUpload)[19].pattern.all()  # type: ignore[union-attr]
+
+
+def test_finite_numbers_pass_even_if_their_sum_does_not() -> None:
+    h = torch.full((2,), 3e38)
+    assert decode(sent(RepresentationUpload(3, h)), rules()).of(RepresentationUpload)[0].h.equal(h)
+    for bad in (math.inf, -math.inf, math.nan):
+        with pytest.raises(BlobError, match="must hold finite numbers"):
+            sent(RepresentationUpload(3, torch.tensor([bad, -bad])))
 
 
 def test_weights_of_any_names_pass() -> None:

@@ -17,6 +17,7 @@ from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.federated.participation import Participation
 from gfl_lightning.models.aggregators.sgc import SGC
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
+from gfl_lightning.privacy.randomise.once import RandomisedOnce
 
 
 def files(folder: Path, **changed: Any) -> tuple[Path, Path]:
@@ -35,7 +36,7 @@ def files(folder: Path, **changed: Any) -> tuple[Path, Path]:
         "sites": {k: list(v) for k, v in SITES.items()},
     }
     for name, value in changed.items():
-        section = config if name in config else sites
+        section = config if name in (*config, "optimizer") else sites
         if value is None:
             section.pop(name)
         else:
@@ -76,6 +77,15 @@ def test_a_plan_is_the_fits_with_its_parts(tmp_path: Path) -> None:
     assert found.roster.numbers("south") == [1]
 
 
+def test_records_that_are_randomised_at_their_site_are_part_of_the_plan(tmp_path: Path) -> None:
+    once = {"class_path": "callbacks.RandomiseOnce", "init_args": {"epsilon": 4.0}}
+    budget = {"class_path": "callbacks.PrivacyBudget", "init_args": {"max_epsilon": 8.0}}
+    plan = read(tmp_path, trainer={"max_steps": 7, "callbacks": [once, budget]}).plan
+    assert plan.records == RandomisedOnce(4.0)
+    assert plan.guarantee.max_epsilon == 8.0
+    assert Plan.from_state(plan.state()) == plan
+
+
 def test_defences_are_options_of_the_sites_file(tmp_path: Path) -> None:
     plain = read(tmp_path).plan
     assert (plain.topology, plain.release, plain.masking) == ("one_server", False, Masking())
@@ -103,6 +113,10 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"data": {"class_path": "DNC"}}, "data must be ClientTables in a deployment, got 'DNC'"),
     ({"model": gfl({"estimator": "exact"})}, "estimator must be compensated or v1 in a deployment"),
     ({"model": gfl({"path": "dual"})}, "model.path must be left out of a deployment, got 'dual'"),
+    (
+        {"model": gfl({"aggregator": {"class_path": "ChosenAPPNP"}})},
+        "model.aggregator must be a fixed one in a deployment, where trials would be rounds, got ChosenAPPNP",
+    ),
     ({"model": gfl({"wings": 2})}, "config must be one that fit takes"),
     ({"trainer": {"max_steps": 7, "precision": "64-true"}}, "trainer must have options among callbacks, max_steps"),
     ({"trainer": {"max_steps": 0}}, "max_steps must be at least 1, got 0"),
@@ -116,6 +130,8 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
         "max_epsilon must be left out where nothing is protected",
     ),
     ({"data": tables({"task": "sc", "edges": "e.csv", "wings": 2})}, "data must have options among"),
+    ({"data": tables({"task": "sc", "client": [[1]]})}, r"data.client must be .*, got \[\[1\]\]"),
+    ({"data": tables({"task": "sc", "fractions": "half"})}, "data.fractions must be .*, got 'half'"),
     ({"data": tables({"task": "sc"})}, "data.edges must name the table of edges, got None"),
     ({"sites": {}}, "sites must name at least one site"),
     ({"sites": {"north": ["a"], "south": ["a"]}}, r"sites must have every client once, got \['a'\]"),
@@ -126,11 +142,37 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"server": {"port": "x"}}, "server.port must be a whole number of at least 1, got 'x'"),
     ({"server": {"door": 1}}, "server must have options among host, port"),
     ({"public": {"ages": {}}}, "public must have options among"),
+    ({"public": {"ranges": {"age": 5}}}, "public.ranges.age must be a list of values, got 5"),
+    ({"public": {"ranges": {"age": ["a", "b"]}}}, "ranges.age must be two numbers, the smaller one first"),
+    ({"public": {"ranges": 3}}, "public.ranges must be a section of options, got 3"),
+    ({"public": {"categories": {"ward": {"A": 1}}}}, "public.categories.ward must be a list of values"),
+    ({"public": {"classes": "well"}}, "public.classes must be a list of values, got 'well'"),
+    ({"public": "none"}, "public must be a section of options, got 'none'"),
+    ({"sites": {"north": [["a"]]}}, "sites.north must be a list of names"),
+    ({"sites": ["north"]}, "sites must be a section of options"),
+    ({"server": {"port": 70000}}, "server.port must be less than 65536, got 70000"),
+    ({"server": {"host": "fl example"}}, "server.host must be a name or an address, got 'fl example'"),
+    ({"server": "here"}, "server must be a section of options, got 'here'"),
+    ({"timeout": "long"}, "timeout must be positive, got 'long'"),
+    ({"timeout": float("nan")}, "timeout must be positive, got nan"),
+    ({"least_sites": 1.5}, "least_sites must be a whole number of at least 1, got 1.5"),
+    ({"least_sites": 4}, "least_sites must be at most 3, as many as there are, got 4"),
+    ({"data": tables({"task": "sc", "loss": "SquaredError"})}, "data.loss must be left out of a deployment, whose"),
+    ({"data": tables({"task": "sc", "clients": "c.csv"})}, "data.clients must be left out of a deployment, where each"),
+    ({"data": tables({"task": "sc", "neighbours": 5})}, "data.neighbours must be left out .*; name edges, got 5"),
+    ({"data": tables({"task": "sc", "public": {}})}, "data.public must stand in the sites file"),
+    ({"data": tables({"task": "sc", "split_by": "day"})}, "split_by must be left out, as no site knows the others"),
+    ({"optimizer": "Adam"}, r"config must have options among data, .* got \['optimizer'\]"),
+    ({"model": gfl({"noise_seed": 3})}, "model.noise_seed must be left out of a deployment, got 3"),
+    ({"model": gfl({"personal": {"class_path": "Gate"}})}, "model.personal must be left out of a deployment"),
+    ({"model": gfl({"mix": {"steps": [10]}})}, "model.mix must be left out of a deployment"),
+    ({"model": gfl({"personal": {"class_path": "OwnLevel"}})}, "model.personal must be left out of a deployment"),
+    ({"model": gfl({"records": {"class_path": "Rotated"}})}, "records must be made of a client's own rows in a deploy"),
     ({"timeout": -1}, "timeout must be positive, got -1"),
     ({"topology": "ring"}, "topology must be one of one_server, two_servers, got 'ring'"),
     ({"release": "yes"}, "release must be true or false, got 'yes'"),
     ({"masking": {"bits": 16}}, "bits must be 32 or 64, got 16"),
-    ({"masking": {"colour": 1}}, "masking must have options among bits, fraction"),
+    ({"masking": {"colour": 1}}, "masking must have options among bits, colluding, fraction"),
     ({"masking": {"on": 1}}, "masking.on must be true or false, got 1"),
     ({"masking": {}, "least_sites": 2}, "least_sites must be at least 3, who open a masked sum, got 2"),
     ({"masking": {}, "sites": {"north": ["a"], "south": ["b"]}}, "sites must be at least 3 for masked sums, got 2"),

@@ -18,7 +18,8 @@ from gfl_lightning.deploy.folders import ServerFolder, SiteFolder
 from gfl_lightning.deploy.masking.keys import Identity
 from gfl_lightning.deploy.masking.options import Masking
 from gfl_lightning.deploy.nvflare.executor import _party
-from gfl_lightning.deploy.nvflare.kits import write_job, write_kits
+from gfl_lightning.deploy.nvflare.jobs import write_job
+from gfl_lightning.deploy.nvflare.kits import write_kits
 from gfl_lightning.deploy.plan import Plan
 from gfl_lightning.deploy.roster import Roster
 from gfl_lightning.deploy.second_server import SecondServer

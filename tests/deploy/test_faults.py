@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +16,11 @@ import torch
 from deploy_builders import SITES, Faulty, driver, make_tables, plan, roster, site, sites
 
 from gfl_lightning.checks import InputError
+from gfl_lightning.deploy.asking import TooFewSitesError
 from gfl_lightning.deploy.codec import decode, encode
-from gfl_lightning.deploy.driver import Driver, RoundNews, TooFewSitesError
+from gfl_lightning.deploy.driver import Driver
 from gfl_lightning.deploy.envelope import Envelope
+from gfl_lightning.deploy.news import NewsFile, RoundNews
 from gfl_lightning.deploy.plan import Plan
 from gfl_lightning.deploy.site import Site
 from gfl_lightning.deploy.transport import LocalTransport, Transport
@@ -40,18 +43,13 @@ def faulty(folder: Path, plan: Plan, news: list[RoundNews] | None = None, **opti
     return driver(folder, plan, transport=Faulty(answers, **options), watch=watch)
 
 
-def weights(made: Driver) -> Weights:
-    assert made._sums is not None
-    return made._sums.server.weights
-
-
 @pytest.mark.parametrize("protocol", ["jacobian", "gram"])
 def test_an_absent_site_stands_with_its_last_upload_and_its_age_is_told(tmp_path: Path, protocol: Any) -> None:
     make_tables(tmp_path)
     news: list[RoundNews] = []
     made = faulty(tmp_path, chosen(protocol=protocol), news, absent=lambda phase, t: phase == "share" and t in (3, 4))
     made.run()
-    assert [one.oldest for one in news] == [0, 0, 0, 1, 2]
+    assert [one.ages["north"] for one in news] == [0, 0, 0, 1, 2]
     assert [set(one.missing) for one in news] == [set(), set(), {"north"}, {"north"}, set()]
     assert [one.trained for one in news] == [6] * 5
 
@@ -64,7 +62,7 @@ def test_a_site_that_does_not_train_is_not_in_the_average(tmp_path: Path) -> Non
     made.run()
     assert news[0].trained == 3
     models = _models_of_the_first_round(tmp_path, ("south", "west"))
-    for name, weight in weights(made).items():
+    for name, weight in made.weights.items():
         torch.testing.assert_close(weight, torch.stack([one[name] for one in models]).mean(0), rtol=1e-5, atol=1e-7)
 
 
@@ -115,7 +113,7 @@ def test_a_wrong_answer_counts_as_none(tmp_path: Path, kind: str, phase: str) ->
     def wrong(current: str, blob: bytes) -> bytes:
         if current != phase or transport.count[phase] != 2:
             return blob
-        rules = made._rules("north", phase, made._sums.server.round)  # type: ignore[union-attr]
+        rules = made.ask.rules("north", phase, made.ask.sums.server.round)  # type: ignore[union-attr]
         return encode(change(decode(blob, rules)))
 
     transport.wrong = wrong
@@ -124,7 +122,7 @@ def test_a_wrong_answer_counts_as_none(tmp_path: Path, kind: str, phase: str) ->
     made.store.file.unlink()
     silent = faulty(tmp_path, chosen(3), absent=lambda current, t: current == phase and t == 2)
     silent.run()
-    torch.testing.assert_close(weights(made), weights(silent), rtol=0, atol=0)
+    torch.testing.assert_close(made.weights, silent.weights, rtol=0, atol=0)
 
 
 def test_numbers_that_are_not_finite_do_not_reach_the_average(tmp_path: Path) -> None:
@@ -142,7 +140,7 @@ def test_numbers_that_are_not_finite_do_not_reach_the_average(tmp_path: Path) ->
     news: list[RoundNews] = []
     made = driver(tmp_path, chosen(2), at, watch=news.append)
     made.run()
-    assert all(bool(weight.isfinite().all()) for weight in weights(made).values())
+    assert all(bool(weight.isfinite().all()) for weight in made.weights.values())
     assert "BlobError in phase share" in news[0].missing["north"]
 
 
@@ -153,7 +151,7 @@ def test_a_server_that_stops_anywhere_goes_on_to_the_same_model(tmp_path: Path, 
     plan = chosen(4, protocol=protocol)
     whole = driver(tmp_path, plan)
     expected = whole.run()
-    last = weights(whole)
+    last = whole.weights
     whole.store.file.unlink()
 
     class StoppedError(Exception):
@@ -170,7 +168,7 @@ def test_a_server_that_stops_anywhere_goes_on_to_the_same_model(tmp_path: Path, 
         driver(tmp_path, plan, transport=Stopping(answers)).run()
     again = driver(tmp_path, plan)
     found = again.run()
-    torch.testing.assert_close(weights(again), last, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(again.weights, last, rtol=1e-6, atol=1e-7)
     assert found.best.round == expected.best.round
     assert vars(found.test["test"]) == pytest.approx(vars(expected.test["test"]), rel=1e-6)
 
@@ -197,7 +195,7 @@ def test_a_resumed_run_makes_do_with_the_sites_that_are_there(tmp_path: Path) ->
         absent=lambda phase, t: phase in ("share", "train") and t > (2 if phase == "share" else 1),
     )
     absent.run()
-    torch.testing.assert_close(weights(resumed), weights(absent), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(resumed.weights, absent.weights, rtol=1e-5, atol=1e-6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,16 +219,24 @@ def test_fewer_sites_than_wanted_stop_the_run_and_leave_it_resumable(tmp_path: P
         faulty(tmp_path, plan, absent=lambda phase, t: phase == "train" and t == 1).run()
     made = driver(tmp_path, plan)
     made.run()
-    assert made._sums is not None
-    assert made._sums.server.round == 3
+    assert made.ask.sums is not None
+    assert made.ask.sums.server.round == 3
 
 
-def test_every_site_must_answer_before_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", ["columns", "sums", "squares", "begin"])
+def test_a_site_that_is_silent_before_training_is_waited_for(tmp_path: Path, phase: str) -> None:
+    """The run stops and begins anew; nothing was trained without that site."""
     make_tables(tmp_path)
-    with pytest.raises(
-        InputError, match="every site must answer before training, got none of 1:\n  north: it is silent"
-    ):
-        faulty(tmp_path, chosen(), absent=lambda phase, t: phase == "columns").run()
+    with pytest.raises(TooFewSitesError, match="every site must answer before training, got none of:\n  north: it is"):
+        faulty(tmp_path, chosen(1), absent=lambda current, t: current == phase).run()
+    driver(tmp_path, chosen(1)).run()
+
+
+def test_a_site_that_cannot_begin_is_refused(tmp_path: Path) -> None:
+    make_tables(tmp_path)
+    (tmp_path / "north.csv").unlink()
+    with pytest.raises(InputError, match="every site must be able to begin, got 1 that cannot:\n  north: Input"):
+        driver(tmp_path, chosen(1)).run()
 
 
 def test_a_server_with_another_plan_is_refused_by_the_site(tmp_path: Path) -> None:
@@ -283,7 +289,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path: Path, monkeypatc
     assert kept.sums["round"] == 2
     again = driver(tmp_path, plan)
     again.run()
-    torch.testing.assert_close(weights(again), weights(whole), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(again.weights, whole.weights, rtol=1e-6, atol=1e-7)
     assert not list((tmp_path / "server").glob(".*"))
 
 
@@ -301,3 +307,38 @@ def test_a_full_disk_at_a_site_costs_that_site_the_model_alone(
     outcome = driver(tmp_path, chosen(1)).run()
     assert set(outcome.missing) == {"west"}
     assert "No space left" in caplog.text
+
+
+def test_a_line_that_was_never_finished_does_not_hide_the_next(tmp_path: Path) -> None:
+    """As a full disk leaves it."""
+    make_tables(tmp_path)
+    news = NewsFile(tmp_path / "run")
+    driver(tmp_path, chosen(1), watch=news.add).run()
+    with news.file.open("a") as stream:
+        stream.write('{"round": 2, "rou')
+    (tmp_path / "server" / "progress.gfl").unlink()
+    driver(tmp_path, chosen(1), watch=news.add).run()
+    assert [one["round"] for one in news.read()] == [1, 1]
+    assert stat.S_IMODE(news.file.stat().st_mode) == 0o600
+
+
+def test_the_order_in_which_sites_answer_changes_no_bit(tmp_path: Path) -> None:
+    """So a round that is made again asks for what was asked before, and noise that is bound to it is the same."""
+    make_tables(tmp_path)
+
+    @dataclass(frozen=True, eq=False)
+    class Backwards(Transport):
+        inner: LocalTransport
+
+        def exchange(self, phase: str, blobs: Mapping[str, bytes], timeout: float) -> Replies:
+            replies, missing = self.inner.exchange(phase, blobs, timeout)
+            return dict(reversed(replies.items())), missing
+
+    found = []
+    for turn in (lambda inner: inner, Backwards):
+        answers = LocalTransport({name: one.answer for name, one in sites(tmp_path, chosen()).items()})
+        made = driver(tmp_path, chosen(), transport=turn(answers))
+        made.store.file.unlink(missing_ok=True)
+        made.run()
+        found.append(made.weights)
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from gfl_lightning.deploy import command
 from gfl_lightning.deploy.configuration import Deployment
 from gfl_lightning.deploy.folders import ServerFolder, SiteFolder
 from gfl_lightning.deploy.news import NewsFile
-from gfl_lightning.deploy.nvflare.kits import CONTROLLER, EXECUTOR, keep_inside, write_job, write_kits
+from gfl_lightning.deploy.nvflare.jobs import CONTROLLER, EXECUTOR, keep_inside, write_job
+from gfl_lightning.deploy.nvflare.kits import write_kits
 from gfl_lightning.deploy.outcome import read_outcome, write_outcome
 from gfl_lightning.deploy.progress import Store
 from gfl_lightning.deploy.roster import Roster
@@ -145,6 +147,45 @@ def test_a_sites_mistakes_are_found_before_anything_is_started(
     assert ended.value.code == 2
     assert "client 'b' is none of this site's" in capsys.readouterr().err
     assert not (kits / "sites" / "north" / "console.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("broken", "arguments", "sentence"),
+    [
+        (
+            "server/roster.json",
+            ["server", "server"],
+            "roster.json must hold sites and edge_columns as prepare",
+        ),
+        ("server/plan.json", ["status", "server"], "plan must hold aggregator"),
+        ("server/edges.csv", ["server", "server"], "DIR must hold the table of edges"),
+        ("sites/north/clients.json", ["status", "sites/north"], "clients.json must hold clients as prepare wrote them"),
+        ("sites/north/plan.json", ["site", "sites/north", "--samples", "north.csv"], "plan must hold aggregator"),
+        ("authority", ["demo", "--rounds", "0", "--out", "new"], "rounds must be at least 1, got 0"),
+    ],
+)
+def test_a_folder_in_which_something_is_broken_is_refused_before_anything_is_started(
+    kits: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    broken: str,
+    arguments: list[str],
+    sentence: str,
+) -> None:
+    here = Path(shutil.copytree(kits, tmp_path / "kits", ignore=shutil.ignore_patterns("run")))
+    file = here / broken
+    if file.suffix == ".json":
+        file.write_text("{}")
+    elif file.suffix:
+        file.unlink()
+    monkeypatch.chdir(here)
+    before = sorted(here.rglob("*"))
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
+    assert sorted(here.rglob("*")) == before
 
 
 def test_help_needs_neither_torch_nor_nvflare() -> None:

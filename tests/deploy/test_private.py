@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from deploy_builders import driver, make_tables, plan, settings, site, sites
+from deploy_builders import PUBLIC, driver, make_tables, plan, roster, settings, site, sites
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.deploy.driver import RoundNews, TooFewSitesError
+from gfl_lightning.deploy import site_account
+from gfl_lightning.deploy.asking import TooFewSitesError
+from gfl_lightning.deploy.codec import decode, encode
+from gfl_lightning.deploy.folders import ServerFolder
+from gfl_lightning.deploy.news import RoundNews
+from gfl_lightning.deploy.outcome import read_outcome, write_outcome
 from gfl_lightning.deploy.plan import Plan
 from gfl_lightning.deploy.site import Site
 from gfl_lightning.deploy.site_account import STATISTICS, SiteAccount
+from gfl_lightning.deploy.status import status_of
 from gfl_lightning.deploy.table_plan import TablePlan
 from gfl_lightning.deploy.transport import LocalTransport
 from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.federated.protocol.messages import RepresentationAggregate, RepresentationUpload
+from gfl_lightning.graphs.tables.edges import EdgeColumns
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.guarantee import Guarantee
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.mechanisms.steps import StepNoise
 from gfl_lightning.privacy.protection import Protection
+from gfl_lightning.reports.screen import render
 
 NOISY = Protection(Gaussian(2.0, 0.5), Gaussian(4.0, 1.0), Gaussian(1.0, 0.5))
-PUBLIC = {
-    "ranges": {"age": (0.0, 120.0), "lactate": (0.0, 10.0)},
-    "categories": {"ward": ("A", "B", "C")},
-    "classes": ("ill", "well"),
-}
 
 
 def private(rounds: int = 2, **options: Any) -> Plan:
@@ -58,6 +64,21 @@ def test_the_account_of_a_site_is_that_of_its_releases(tmp_path: Path) -> None:
     assert not outcome.test
     assert outcome.best.round == 2
     assert all(0 < epsilon < math.inf and not gaps for epsilon, gaps in outcome.spent.values())
+
+
+def test_the_summary_of_a_protected_run_is_shown_without_metrics(tmp_path: Path) -> None:
+    """As the server shows it: read from its file."""
+    make_tables(tmp_path)
+    outcome = driver(tmp_path, private()).run()
+    server = ServerFolder.prepare(tmp_path / "kit", private(), roster(), tmp_path / "edges.csv", EdgeColumns())
+    write_outcome(server, outcome)
+    record = read_outcome(server)
+    assert record is not None
+    shown = render(record, server.run)
+    assert "best round  2 (no validation loss is known)" in shown
+    assert "not known, as no test sample gave a number" in shown
+    assert f"ε = {record['epsilon']:.2f} against the server" in shown
+    assert "best round 2, metrics are not reported" in status_of(server.path)
 
 
 def test_statistics_that_left_without_noise_are_named(tmp_path: Path) -> None:
@@ -109,15 +130,44 @@ def test_a_release_is_written_down_before_it_is_made(tmp_path: Path) -> None:
     fresh._party, graph = at["south"].party, at["south"].party.graph
     fresh._account = SiteAccount(fresh.folder, private(1), fresh.party.model, graph)
     assert torch.equal(account(fresh)._ledger.server, paid)
-    W = {"W": torch.ones(2)}
-    account(fresh).charge("share", 7, W, [0], [])
+    upload = [RepresentationUpload(1, torch.ones(2))]
+    account(fresh).charge(upload, [0], [])
     once = account(fresh)._ledger.server
     assert bool((once > paid).all())
     later = SiteAccount(fresh.folder, private(1), fresh.party.model, graph)
-    later.charge("share", 7, W, [0], [])
+    later.charge(upload, [0], [])
     assert torch.equal(later._ledger.server, once)
-    later.charge("share", 7, {"W": torch.zeros(2)}, [0], [])
+    later.charge([RepresentationUpload(1, torch.zeros(2))], [0], [])
     assert bool((later._ledger.server > once).all())
+
+
+def test_a_server_that_asks_for_the_same_round_with_other_aggregates_is_charged_for(tmp_path: Path) -> None:
+    """It would get another model, so that is another release; the same question gets the same bits, for nothing."""
+    make_tables(tmp_path)
+    asked: list[tuple[str, bytes]] = []
+    one = site(tmp_path, private(1), "south")
+
+    def listen(phase: str, blob: bytes) -> bytes:
+        asked.append((phase, blob))
+        return one.answer(phase, blob)
+
+    at: Any = {name: made.answer for name, made in sites(tmp_path, private(1)).items()} | {"south": listen}
+    made = driver(tmp_path, private(1), transport=LocalTransport(at))
+    made.run()
+    fresh = site(tmp_path, private(1), "south")
+    history = [pair for pair in asked if pair[0] in ("begin", "share", "train")][:3]
+    assert [phase for phase, _ in history] == ["begin", "share", "train"]
+    paid = account(one)._ledger.server
+    for phase, blob in history:
+        fresh.answer(phase, blob)
+    assert torch.equal(account(fresh)._ledger.server, paid)
+    envelope = decode(history[2][1], fresh._rules("train"))
+    other = [
+        replace(m, C=m.C + torch.tensor([0.0, 3.0])) if isinstance(m, RepresentationAggregate) else m
+        for m in envelope.messages
+    ]
+    fresh.answer("train", encode(replace(envelope, messages=tuple(other))))
+    assert bool((account(fresh)._ledger.server > paid).all())
 
 
 def test_a_site_whose_budget_is_spent_answers_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -139,8 +189,7 @@ def test_dp_sgd_runs_on_poisson_samples_of_the_sites_own(tmp_path: Path) -> None
     chosen = plan("sc", 4, encoder=MLP((4,)), local=LocalTraining(0.1, 6, 1), protection=protection, tables=tables)
     made = driver(tmp_path, chosen)
     outcome = made.run()
-    assert made._sums is not None
-    assert all(bool(weight.isfinite().all()) for weight in made._sums.server.weights.values())
+    assert all(bool(weight.isfinite().all()) for weight in made.weights.values())
     assert all(0 < epsilon < math.inf for epsilon, _ in outcome.spent.values())
 
 
@@ -151,3 +200,23 @@ def test_a_claim_that_cannot_be_kept_is_refused() -> None:
         plan(guarantee=Guarantee(max_epsilon=1.0))
     with pytest.raises(InputError, match="protocol must be jacobian where uploads are protected"):
         private(protocol="gram")
+
+
+def test_a_site_that_cannot_write_its_account_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its disk is full for a round: nothing is released then, nothing is charged, and afterwards all goes on."""
+    make_tables(tmp_path)
+    at, news = sites(tmp_path, private(3)), list[RoundNews]()
+    write = site_account.write_state
+
+    def full(file: Path, state: Any) -> None:
+        if file.parent.name == "west" and len(news) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, state)
+
+    monkeypatch.setattr(site_account, "write_state", full)
+    driver(tmp_path, private(3), at, watch=news.append).run()
+    assert ["west" in one.missing for one in news] == [False, True, False]
+    mu = {"hidden": 2 * 0.5 / 2.0, "jacobian": 2 * 1.0 / 4.0, "update": 2 * 0.5 / 1.0}
+    expected = 4 * (mu["hidden"] ** 2 + mu["jacobian"] ** 2) + 2 * mu["update"] ** 2
+    spent = account(at["west"])._ledger.server
+    torch.testing.assert_close(spent, torch.full_like(spent, expected), rtol=1e-3, atol=0)

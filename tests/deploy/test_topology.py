@@ -14,8 +14,9 @@ from torch import Tensor
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.deploy.boxes import SECOND
-from gfl_lightning.deploy.driver import Driver, RoundNews
+from gfl_lightning.deploy.driver import Driver
 from gfl_lightning.deploy.masking.options import Masking
+from gfl_lightning.deploy.news import RoundNews
 from gfl_lightning.deploy.plan import Plan
 from gfl_lightning.deploy.roster import graph_without_data
 from gfl_lightning.deploy.second_server import SecondServer
@@ -44,8 +45,7 @@ def with_second(folder: Path, chosen: Plan, **options: Any) -> tuple[Driver, Sec
 def run(made: Driver) -> dict[str, Tensor]:
     made.store.file.unlink(missing_ok=True)
     made.run()
-    assert made._sums is not None
-    return made._sums.server.weights
+    return made.weights
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -78,11 +78,11 @@ def test_neither_server_sees_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ServerParty, "receive", watched)
     two, second = with_second(tmp_path, plan("sc", 3, encoder=SMALL, topology="two_servers"))
     run(two)
-    assert two._sums is not None
+    assert two.ask.sums is not None
     assert second._sums is not None
-    assert seen == {id(two._sums.server): {"RepresentationUpload"}, id(second._sums): {"JacobianUpload"}}
+    assert seen == {id(two.ask.sums.server): {"RepresentationUpload"}, id(second._sums): {"JacobianUpload"}}
     assert not any(weight.any() for weight in second._sums.weights.values()), "no model gets to the second"
-    assert not two._sums.server._jacobian.numel()
+    assert not two.ask.sums.server._jacobian.numel()
 
 
 def test_a_second_server_with_another_identity_gets_nothing(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_nothing_that_was_shared_is_kept_in_memory_or_on_disk(tmp_path: Path) ->
     for release in (True, False):
         made = driver(tmp_path, plan("sc", 2, encoder=SMALL, release=release))
         run(made)
-        assert made._sums is not None
-        server, kept = made._sums.server, made.store.read()
+        assert made.ask.sums is not None
+        server, kept = made.ask.sums.server, made.store.read()
         assert kept is not None
         assert kept.sums is not None
         assert ("uploads" in kept.sums) is not release
@@ -183,8 +183,7 @@ def test_a_forgetting_run_is_resumed_where_it_was(tmp_path: Path) -> None:
         run(stopped)
     resumed = driver(tmp_path, chosen)
     resumed.run()
-    assert resumed._sums is not None
-    torch.testing.assert_close(resumed._sums.server.weights, whole, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(resumed.weights, whole, rtol=1e-5, atol=1e-6)
 
 
 def stop_after_two(news: RoundNews) -> None:

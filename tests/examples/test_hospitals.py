@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -60,17 +61,14 @@ def test_its_configurations_run_and_a_hospital_joins(hospitals: Path, monkeypatc
     assert set(table["predicted"]) <= {"yes", "no"}
 
 
-def test_the_comparison_runs(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore")
+def test_the_comparison_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """All four methods on one network, a few rounds each; the last hospital joins without labels."""
-    script = "import sys, compare; compare.main(sys.argv[1], networks=1, rounds=3)"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "figure.png")],
-        cwd=EXAMPLE,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    lines = done.stdout.splitlines()
+    monkeypatch.syspath_prepend(EXAMPLE)
+    runpy.run_path(str(EXAMPLE / "compare.py"))["main"](tmp_path / "figure.png", networks=1, rounds=3)
+    lines = capsys.readouterr().out.splitlines()
     groups = ("graph federated", "on random edges", "FedAvg")
     assert [sum(line.strip().startswith(name) for line in lines) for name in (*groups, "isolated")] == [4, 4, 4, 3]
     assert sum(line.endswith("(1 hospitals)") for line in lines) == 3

@@ -18,6 +18,7 @@ from extending.heat import Heat
 from extending.laplace import Laplace
 from extending.ring import Ring
 
+from gfl_lightning.__main__ import main
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.federated.protection.release_facts import release_facts
@@ -120,24 +121,23 @@ CONFIG = {
 }
 
 
-def run(folder: Path, *arguments: str) -> str:
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    command = [sys.executable, "-m", "gfl_lightning", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_all_five_through_the_command_line(tmp_path: Path) -> None:
+def test_all_five_through_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "ring.yaml").write_text(json.dumps(CONFIG))
-    run(tmp_path, "fit", "--config", "ring.yaml", "--trainer.default_root_dir", "whole")
+
+    def fit(folder: str, *arguments: str) -> None:
+        config = ("--config", "ring.yaml", "--trainer.default_root_dir", folder)
+        monkeypatch.setattr(sys, "argv", ["gfl_lightning", "fit", *config, *arguments])
+        main()
+
+    fit("whole")
     (summary,) = (tmp_path / "whole").rglob("summary.json")
     shown = summary.read_text()
     for part in (Heat, FedYogi, DeepGELU, Laplace, Ring):
         assert part.__name__ in shown
-    run(tmp_path, "fit", "--config", "ring.yaml", "--trainer.default_root_dir", "half", "--trainer.max_steps", "3")
+    fit("half", "--trainer.max_steps", "3")
     (last,) = (tmp_path / "half").rglob("last.ckpt")
-    run(tmp_path, "fit", "--config", "ring.yaml", "--trainer.default_root_dir", "rest", "--ckpt_path", str(last))
+    fit("rest", "--ckpt_path", str(last))
     whole, rest = (
         torch.load(next((tmp_path / name).rglob("last.ckpt")), weights_only=True)["state_dict"]
         for name in ("whole", "rest")
@@ -146,20 +146,17 @@ def test_all_five_through_the_command_line(tmp_path: Path) -> None:
         assert torch.equal(weight, rest[name])
 
 
-def test_options_of_a_part_can_be_named_one_by_one(tmp_path: Path) -> None:
-    printed = run(
-        tmp_path,
-        "fit",
-        "--model=GFL",
-        "--model.aggregator=extending.heat.Heat",
-        "--model.aggregator.t=.3",
-        "--model.local.lr=0.1",
-        "--data=extending.ring.Ring",
-        "--print_config",
-    )
-    assert "class_path: extending.heat.Heat" in printed
-    assert "t: 0.3" in printed
-    assert "lr: 0.1" in printed
+def test_a_new_process_finds_parts_whose_options_are_named_one_by_one(tmp_path: Path) -> None:
+    model = ("--model=GFL", "--model.aggregator=extending.heat.Heat", "--model.aggregator.t=.3", "--model.local.lr=0.1")
+    quick = ("--data=extending.ring.Ring", "--trainer.max_steps=2", "--report=false")
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    command = [sys.executable, "-m", "gfl_lightning", "fit", *model, *quick]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kept = (tmp_path / "runs/gfl/version_0/config.yaml").read_text()
+    assert "class_path: extending.heat.Heat" in kept
+    assert "t: 0.3" in kept
+    assert "lr: 0.1" in kept
 
 
 def test_the_price_of_laplace_is_in_the_account() -> None:

@@ -20,7 +20,9 @@ from gfl_lightning.federated.participation import Participation
 from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.protocol.client_party import ClientParty, OwnSamples
 from gfl_lightning.federated.protocol.messages import (
+    FactorAggregate,
     FactorUpload,
+    JacobianAggregate,
     JacobianUpload,
     Message,
     ModelBroadcast,
@@ -364,3 +366,33 @@ def test_bytes_on_cora_are_those_of_the_design() -> None:
         "ModelUpload",
         "RepresentationUpload",
     }
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("aggregator", [APPNP(), LearnablePolynomial(M=2)])
+@pytest.mark.parametrize("local", [LocalTraining(0.1, 5), LocalTraining(0.1, 5, momentum=0.5, weight_decay=0.1)])
+def test_factors_train_as_the_jacobian_that_they_stand_for(
+    samples: int, aggregator: APPNP | LearnablePolynomial, local: LocalTraining
+) -> None:
+    """Σ_j Ã_kj (a_j, U_j) instead of Σ_j Ã_kj ∇ĥ_j, of every hop: the same W_k, also where only W1 x is formed."""
+    generator = torch.Generator().manual_seed(samples)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    model = Model(SizedEncoder(SMALL, 3, 2), aggregator)
+    W = {name: normal(*weight.shape) for name, weight in model.initial_weights(generator).items()}
+    x, hops = normal(samples, 3), aggregator.hops
+    own = OwnSamples(x, x, torch.arange(samples) % 2, torch.ones(samples, dtype=torch.float64))
+    client = ClientParty(0, model, own, normal(hops).abs(), local)
+    A, T, C = normal(hops, 5), normal(hops, 5, 3), normal(hops, 2)
+    of_W1 = torch.einsum("om,lmd->lomd", W["W2"], T)
+    of_W2 = torch.einsum("op,lm->lopm", torch.eye(2, dtype=torch.float64), A)
+    if not aggregator.learnable:
+        A, T, C, of_W1, of_W2 = A[0], T[0], C[0], of_W1[0], of_W2[0]
+    made = [
+        client.train(ModelBroadcast(W), [RepresentationAggregate(0, C), sent], 0.1, [torch.arange(samples)] * 5)[0]
+        for sent in (FactorAggregate(0, A, T=T), JacobianAggregate(0, {"W1": of_W1, "W2": of_W2}))
+    ]
+    assert all(isinstance(one, ModelUpload) for one in made)
+    torch.testing.assert_close(made[0].weights, made[1].weights, rtol=1e-9, atol=1e-10)  # type: ignore[attr-defined]

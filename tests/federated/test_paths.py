@@ -13,6 +13,7 @@ from oracle import Client, dense_powers, run_round
 from torch import Tensor
 
 from gfl_lightning.checks import InputError
+from gfl_lightning.engine.engine import DivergedError
 from gfl_lightning.federated.exchange import neighbourhood, prediction
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local import dual, general
@@ -231,6 +232,15 @@ def test_the_linear_path_agrees_with_the_oracle_and_the_general_path(task: str, 
 
 def averaged(models: ClientModels) -> Weights:
     return {name: torch.tensordot(models.vote, W, 1) for name, W in models.weights.items()}
+
+
+@pytest.mark.parametrize("kind", [LinearPath, LinearSpanPath])
+def test_a_linear_model_that_outgrows_its_precision_diverges_and_does_not_break(kind: type[LinearPath]) -> None:
+    local = LocalTraining(1e9, steps=9, weight_decay=1e9)
+    federation = Federation(random_clients("dnc", dtype=torch.float32), MLP(()), local=local)
+    federation.local_path = kind.prepare(federation.prediction.table, "W1", local, federation._near, True)
+    with pytest.raises(DivergedError):
+        federation.round(federation.start())
 
 
 def test_the_linear_path_goes_by_coefficients_where_samples_are_few() -> None:

@@ -15,11 +15,14 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from gfl_lightning.checks import InputError
+from gfl_lightning.engine.training_set import TrainingSet
 from gfl_lightning.federated.exchange import neighbourhood
 from gfl_lightning.federated.exchange.prediction import Prediction
 from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.federated.participation import Participation
+from gfl_lightning.federated.personal.level_strength import LEAST, MOST, level_strength, moments, sums
+from gfl_lightning.federated.personal.terms import PersonalFit
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.losses.cross_entropy import CrossEntropy
 from gfl_lightning.graphs.losses.huber import Huber
@@ -283,7 +286,7 @@ def test_a_term_from_outside_trains_on_every_path() -> None:
         (lambda: Gate(level=0.0), "level must be positive, got 0.0"),
         (
             lambda: build(random_clients("sc"), OwnLevel(), estimator="exact"),
-            r"personal must be Shared for the exact estimator, got OwnLevel\(strength=5.0\)",
+            r"personal must be Shared for the exact estimator, got OwnLevel\(strength=None\)",
         ),
         (
             lambda: build(random_clients("sc"), OwnLevel(), protection=Protection(steps=StepNoise(clip=1.0))),
@@ -306,3 +309,109 @@ def test_a_term_from_outside_trains_on_every_path() -> None:
 def test_what_cannot_be_is_refused(make: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         make()
+
+
+def strength_of(loss: Loss, z: Tensor, target: Tensor, weight: Tensor) -> float:
+    return level_strength(loss, sums(loss, z, target, weight))
+
+
+def slow_strength(loss: Loss, z: Tensor, target: Tensor, clients: Tensor) -> tuple[float, float]:
+    """τ² and φ by loops over pairs of different samples of a client."""
+    r, h = loss.residual(z.clone(), target), loss.curvature(z, target)
+    products = curvatures = 0.0
+    for s in range(len(z)):
+        for t in range(len(z)):
+            if s != t and clients[s] == clients[t]:
+                products += float(r[s] @ r[t])
+                curvatures += float((h[s] * h[t].T).sum())
+    variance = max(0.0, products / curvatures)
+    own = sum(float((one * one.T).sum()) for one in h)
+    left = float(r.square().sum()) - variance * own
+    return variance, max(0.0, left / float(h.diagonal(dim1=1, dim2=2).sum()))
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), SquaredError(), Poisson()], ids=str)
+def test_the_estimated_strength_is_that_of_loops_over_pairs(loss: Loss) -> None:
+    draw = torch.Generator().manual_seed(0)
+    K, n, c = 7, 5, 1 if loss.of_numbers else 3
+    z = torch.randn(K, n, c, generator=draw, dtype=torch.float64)
+    y = torch.arange(K)[:, None].expand(K, n) % 3
+    target = loss.targets(y if c == 3 else y.double(), c, torch.float64)
+    there = torch.rand(K, n, generator=draw) < 0.7
+    there[:, 0] = True
+    found = moments(sums(loss, z, target, there.double()).sum(0))
+    owner = torch.arange(K)[:, None].expand(K, n)[there]
+    assert found == pytest.approx(slow_strength(loss, z[there], target[there], owner))
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.0, 2.0])
+def test_the_estimated_strength_is_that_of_the_law_that_levels_were_drawn_from(spread: float) -> None:
+    """Margins with levels of deviation √2 σ have λ = 1/σ²; numbers with σ and noise s have λ = s²/σ²."""
+    draw = torch.Generator().manual_seed(1)
+    K, n = 20_000, 6
+    b = spread * torch.randn(K, 1, 2, generator=draw, dtype=torch.float64)
+    z = torch.zeros(K, n, 2, dtype=torch.float64)
+    y = (torch.rand(K, n, generator=draw) < torch.sigmoid(b[..., 1] - b[..., 0])).long()
+    target = CrossEntropy().targets(y, 2, torch.float64)
+    weight = torch.ones(K, n, dtype=torch.float64)
+    assert strength_of(CrossEntropy(), z, target, weight) == pytest.approx(1 / spread**2, rel=0.12)
+    numbers = b[..., :1] + 0.5 * torch.randn(K, n, 1, generator=draw, dtype=torch.float64)
+    found = strength_of(SquaredError(), z[..., :1], numbers, weight)
+    assert found == pytest.approx(0.25 / spread**2, rel=0.05) or found == LEAST
+    nothing = torch.randn(K, n, 1, generator=draw, dtype=torch.float64)
+    assert strength_of(SquaredError(), z[..., :1], nothing, weight) > 100
+    alone = torch.ones(K, 1, dtype=torch.float64)
+    assert strength_of(SquaredError(), z[:, :1, :1], numbers[:, :1], alone) == MOST
+
+
+def test_a_round_with_estimated_levels_is_that_of_their_strength_and_counts_their_sums() -> None:
+    graph = labelled(CrossEntropy())
+    federation = build(graph, OwnLevel())
+    state = federation.start()
+    z, training = federation.prediction.logits_of(state.weights), federation.schedule.training
+    plain = Prediction(graph, MLP((5,)), APPNP(0.2, 4)).logits_of(state.weights)
+    weight = (training.weight * training.present).double()
+    strength = strength_of(graph.loss, plain[training.sample], training.target.double(), weight)
+    assert LEAST < strength < MOST
+    given = build(graph, OwnLevel(strength))
+    torch.testing.assert_close(given.prediction.logits_of(state.weights), z)
+    after, report = federation.round(state)
+    expected, other = given.round(given.start())
+    torch.testing.assert_close(after.weights, expected.weights)
+    sent = len(training) * 5 * graph.x.element_size()
+    assert report.traffic.total_up - other.traffic.total_up == sent
+
+
+def test_two_classes_by_their_margin_are_what_the_softmax_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = labelled(CrossEntropy())
+    two = replace(graph, y=graph.y.clamp(max=1), num_classes=2)
+    for personal in (OwnLevel(0.7), OwnLevel(), OwnSlopes(0.5, 2.0), Gate(0.3, 0.8)):
+        prediction = Prediction(two, MLP((5,)), APPNP(0.2, 4), personal=personal)
+        W = prediction.model.initial_weights(torch.Generator().manual_seed(1), torch.float64)
+        found = prediction.logits_of(W)
+        with monkeypatch.context() as slow:
+            slow.setattr(PersonalFit, "_by_margin", False)
+            torch.testing.assert_close(prediction.logits_of(W), found, rtol=1e-7, atol=1e-7)
+
+
+def test_an_estimate_is_refused_where_uploads_are_protected() -> None:
+    noisy = Protection(hidden=Gaussian(std=1.0, clip=1.0))
+    with pytest.raises(InputError, match="personal must be given a strength where uploads are protected"):
+        build(random_clients("sc"), OwnLevel(), protection=noisy)
+    build(random_clients("sc"), OwnLevel(2.0), protection=noisy)
+
+
+@pytest.mark.parametrize("personal", [OwnLevel(), OwnSlopes(0.5, 2.0), Gate(0.3, 0.8)], ids=str)
+def test_clients_fitted_by_size_have_the_terms_of_all_in_one_padded_table(
+    personal: Personal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = labelled(CrossEntropy())
+    draw = torch.Generator().manual_seed(2)
+    z, h = torch.randn(2, graph.num_samples, 3, generator=draw, dtype=torch.float64)
+    found = PersonalFit(personal, graph)(z, h)
+    parts = TrainingSet.of(graph).by_size()
+    assert len(parts) > 1
+    assert all(bool((2 * part.counts > part.sample.shape[1]).all()) for part in parts)
+    monkeypatch.setattr(TrainingSet, "by_size", lambda whole: [whole])
+    whole = PersonalFit(personal, graph)(z, h)
+    torch.testing.assert_close((found.gate, found.B), (whole.gate, whole.B), rtol=1e-6, atol=1e-7)

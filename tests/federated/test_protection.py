@@ -29,6 +29,7 @@ from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
 from gfl_lightning.models.encoders.encoder import Weights
 from gfl_lightning.models.encoders.mlp import MLP
+from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.noise_key import NoiseKey
 from gfl_lightning.privacy.protection import Protection
 
@@ -291,7 +292,7 @@ def test_evaluation_uses_the_uploads_of_its_round_and_the_clients_own_representa
     assert federation.metrics_of(state.weights, state.round) == report.metrics
     A = federation.propagation.dense()
     h = federation.encoder(state.weights, federation.graph.x)
-    noise = federation.noise_key.source("hidden", 1).normal(tuple(h.shape))
+    noise = Gaussian(1.0).draw(tuple(h.shape), federation.noise_key.source("hidden", 1))
     expected = A @ (h + 0.5 * noise) - A.diagonal()[:, None] * 0.5 * noise
     assert torch.allclose(federation.logits(state), expected, atol=LATTICE)
     assert torch.allclose(federation.logits_of(state.weights), A @ h)

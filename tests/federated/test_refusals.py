@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"local": {"momentum": 1.0}}, r"momentum must lie in \[0, 1\), got 1.0"),
     ({"local": {"weight_decay": -1.0}}, "weight_decay must be at least 0, got -1.0"),
     ({"local": {"proximal": -1.0}}, "proximal must be at least 0, got -1.0"),
+    ({"local": {"proximal": float("inf")}}, "proximal must be at most 1.7e.38, as 32 bits hold no more, got inf"),
+    ({"local": {"weight_decay": 1e39}}, "weight_decay must be at most 1.7e.38, as 32 bits hold no more, got 1e"),
     ({"participation": {"train": 0.0}}, r"train must be a fraction in \(0, 1\], got 0.0"),
     ({"participation": {"share": 0}}, "share must be a number of clients of at least 1, got 0"),
     ({"weighting": "size"}, "weighting must be one of uniform, samples, got 'size'"),
@@ -104,9 +107,13 @@ def test_data_without_training_samples_or_a_class_is_refused() -> None:
 
 def test_rates_of_a_round_are_checked_and_the_servers_is_blamed_for_its_own_step() -> None:
     federation = Federation(random_clients("dnc"), SMALL)
-    for lr in (-1.0, float("nan")):
-        with pytest.raises(InputError, match=f"lr must be positive and finite, got {lr}"):
-            federation.round(federation.start(), lr=lr)
+    for lr in (-1.0, float("nan"), [0.1]):
+        with pytest.raises(InputError, match=re.escape(f"lr must be finite and not negative, got {lr}")):
+            federation.round(federation.start(), lr=lr)  # type: ignore[arg-type]
+    start = federation.start()
+    ended, _ = federation.round(start, lr=0.0)  # as a schedule may end
+    for name, weight in start.weights.items():
+        torch.testing.assert_close(ended.weights[name], weight)
     server = Momentum(3e38)
     wild = Federation(random_clients("dnc", dtype=torch.float32), SMALL, local=LocalTraining(50, 1), server=server)
     start = wild.start()

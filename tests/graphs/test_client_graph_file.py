@@ -49,6 +49,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     torch.save(Path("an object"), file)
     with pytest.raises(InputError, match=r"path must be a PyG Data of tensors, got .* \(UnpicklingError\)"):
         ClientGraphFile(file).make()
+    for kept in (None, 3, {"x": 1}, [data.x]):
+        strange = random_clients("sc").to_data()
+        strange.__dict__["_store"] = kept  # where PyG looks for fields
+        torch.save(strange, file)
+        with pytest.raises(InputError, match="path must be a PyG Data"):
+            ClientGraphFile(file).make()
     del data.train_mask, data.val_mask, data.test_mask
     torch.save(data, file)
     with pytest.raises(InputError, match="data must have a train_mask, val_mask or test_mask"):

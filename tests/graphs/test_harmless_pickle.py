@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.datasets.harmless_pickle import require_harmless_pickle
@@ -41,6 +42,36 @@ def test_arrays_and_broken_files(tmp_path: Path) -> None:
         file.write_bytes(blob)
         with pytest.raises(InputError, match="root must hold the raw files of Planetoid"):
             require_harmless_pickle(file, "root")
+
+
+def of_objects() -> bytes:
+    """An array of addresses in memory that says it is one of Python's objects."""
+    return pickle.dumps(np.arange(3), protocol=2).replace(b"X\x02\x00\x00\x00i8", b"X\x02\x00\x00\x00O8")
+
+
+def with_entries_outside() -> bytes:
+    matrix = csr_matrix(np.eye(3))
+    matrix.indices = matrix.indices + 10**6
+    return pickle.dumps(matrix, protocol=2)
+
+
+CHANGED_CLASS = b"\x80\x02cscipy.sparse._csr\ncsr_matrix\nN}X\x07\x00\x00\x00todenseK\x01s\x86b."
+FIELDS = pickle.dumps(np.zeros(2, dtype=[("a", "f4")]), protocol=2)
+
+
+@pytest.mark.parametrize("blob", [of_objects(), with_entries_outside(), CHANGED_CLASS, FIELDS])
+def test_what_reaches_beyond_its_arrays_is_refused(blob: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(blob)
+    with pytest.raises(InputError, match=r"root must hold the raw files of Planetoid, got .* \(.*\)\.$"):
+        require_harmless_pickle(tmp_path / "x", "root")
+    assert callable(csr_matrix.todense)
+
+
+@pytest.mark.parametrize("protocol", range(5))
+def test_arrays_of_every_protocol(protocol: int, tmp_path: Path) -> None:
+    for value in (csr_matrix(np.eye(3, dtype=np.float32)), np.zeros((2, 3), dtype=np.int32), {0: [1], 1: [0]}):
+        (tmp_path / "x").write_bytes(pickle.dumps(value, protocol=protocol))
+        require_harmless_pickle(tmp_path / "x", "root")
 
 
 def test_the_public_files_are_harmless(planetoid_root: Path) -> None:

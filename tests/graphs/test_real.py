@@ -19,7 +19,7 @@ from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.datasets.karate import KarateClub
 from gfl_lightning.graphs.datasets.planetoid import Planetoid, read_planetoid
-from gfl_lightning.graphs.datasets.subcora import SubCora, SubCoraRecipe
+from gfl_lightning.graphs.datasets.subcora import SubCora, SubCoraRecipe, _digest
 
 
 def test_cora_is_pygs_cora(planetoid_root: Path, tmp_path: Path) -> None:
@@ -98,7 +98,11 @@ def test_a_broken_cache_file_is_rebuilt(planetoid_root: Path, tmp_path: Path) ->
     whole = file.read_text()
     changed = json.loads(whole)
     changed["nodes"][0] += 1
-    for broken in (whole[: len(whole) // 2], "", "[]", json.dumps(changed), json.dumps({"key": 1})):
+    forged = json.loads(whole)
+    forged["nodes"][-1] = 10**9
+    forged["digest"] = _digest([forged["nodes"], forged["split"]])
+    texts = (json.dumps(changed), json.dumps(forged), json.dumps({"key": 1}), "[" * 10**5)
+    for broken in (whole[: len(whole) // 2], "", "[]", *texts):
         file.write_text(broken)
         assert_same_bits(SubCora(0, root=planetoid_root, cache=tmp_path).graph, graph)
         assert file.read_text() == whole

@@ -34,7 +34,7 @@ def test_a_client_shares_its_label_and_trains_without_it() -> None:
     assert torch.equal(seen.split[:S], graph.split)
     assert seen.mask(Split.NONE)[S:].all()
     assert seen.shared[S:].all()
-    label = torch.nn.functional.one_hot(graph.y[train], 2) * 0.5 * 40 / K
+    label = (torch.nn.functional.one_hot(graph.y[train], 2) - 0.5) * 0.5 * 40 / K
     assert torch.equal(seen.x[S:], torch.cat([graph.x[train], label.float()], 1))
     assert torch.equal(seen.client[S:], graph.client[train])
 
@@ -49,7 +49,7 @@ def test_no_output_depends_on_the_clients_own_label() -> None:
     A = torch.tensordot(APPNP(0.2, 3).gamma, dense_powers(graph, 3), 1)
     label = torch.zeros(40, 2).double()
     train = graph.mask(Split.TRAIN)
-    label[train] = torch.nn.functional.one_hot(graph.y[train], 2).double() * 40 / int(train.sum())
+    label[train] = (torch.nn.functional.one_hot(graph.y[train], 2).double() - 0.5) * 40 / int(train.sum())
     torch.testing.assert_close(logits, A @ label - A.diagonal()[:, None] * label)
 
 
@@ -60,7 +60,7 @@ def test_clients_with_several_samples_share_the_mean_of_their_labels() -> None:
     for k in range(20):
         mine = seen.x[(seen.client == k) & seen.shared][:, -2:].mean(0)
         share = graph.y[(graph.client == k) & graph.mask(Split.TRAIN)].float().mean()
-        torch.testing.assert_close(mine, torch.stack([1 - share, share]))
+        torch.testing.assert_close(mine, torch.stack([1 - share, share]) - 0.5)
 
 
 def test_a_scale_must_be_positive() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -102,13 +101,11 @@ def test_direction_is_fixed_with_the_graph_where_the_recipe_says_so(recipe: Reci
 
 def test_a_hundred_thousand_clients_without_an_n_by_n_array() -> None:
     tracemalloc.start()
-    started = time.perf_counter()
     graph = DNC(num_clients=100_000, num_features=4).graph
-    seconds, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert graph.num_edges == pytest.approx(400_000, rel=0.02)
     assert peak < 500e6
-    assert seconds < 60
     assert nx.is_connected(networkx_graph(graph, graph.training_clients))
 
 

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gfl_lightning", *arguments, *QUIET])
+        quiet = [*QUIET, "--report=false"] if arguments[0] == "fit" else QUIET
+        monkeypatch.setattr(sys, "argv", ["gfl_lightning", *arguments, *quiet])
         code = 0
         try:
             cli.main()
@@ -92,6 +94,47 @@ def test_no_option_of_a_checkpoint_is_imported_or_run(
     file = resealed(fitted / "checkpoints/last.ckpt", lambda c: c["ClientGraphData"].update(options=harmful))
     assert "ckpt_path must hold a data set of this program" in run(command, "--ckpt_path", file)[2]
     assert not Path("owned").exists()
+
+
+def test_no_file_that_a_checkpoint_names_is_removed_or_made(run: Run, fitted: Path, tmp_path: Path) -> None:
+    """Lightning removes what the state of a `ModelCheckpoint` names; a ledger would be made where its name says."""
+    Path("precious").write_text("mine")
+    folder = fitted.with_name("version_1") / "checkpoints"
+    inside = f"{folder}/{'../' * len(folder.parts)}precious"
+    assert Path(inside).resolve() == Path("precious").resolve() or not folder.exists()
+    spare = fitted / "best.ckpt"
+    for name in (inside, f"{folder}/../../{fitted.name}/best.ckpt", str(Path("precious").resolve())):
+
+        def named(content: dict[str, Any], name: str = name) -> None:
+            for state in (one for key, one in content["callbacks"].items() if "ModelCheckpoint" in key):
+                state |= {"best_model_path": name, "kth_best_model_path": name, "dirpath": str(folder.absolute())}
+                state |= {"last_model_path": name, "best_k_models": {name: torch.tensor(9.0)}}
+
+        last = resealed(fitted / "checkpoints/last.ckpt", named)
+        code, _, error = run("fit", "--ckpt_path", last, "--trainer.max_steps=60")
+        assert code == 0, error
+        assert Path("precious").read_text() == "mine"
+        assert spare.is_file()
+        shutil.rmtree(newest())
+
+    def counted(content: dict[str, Any]) -> None:
+        content["hyper_parameters"]["guarantee"]["init_args"] |= {"ledger": "made/by.ckpt", "max_epsilon": 9.0}
+
+    for command in ("fit", "test", "predict"):
+        last = resealed(fitted / "checkpoints/last.ckpt", counted)
+        code, _, error = run(command, *([] if command == "fit" else SMALL), "--ckpt_path", last)
+        assert (code, "ledger must be there" in error) == (2, True), error
+    assert not Path("made").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("terms", {"gate": {}, "B": torch.zeros(60, 2, 1)}), ("terms", {}), ("shared", "h"), ("chosen", "os.system")],
+)
+def test_what_clients_keep_is_checked_before_it_is_used(run: Run, fitted: Path, name: str, value: Any) -> None:
+    file = resealed(fitted / "checkpoints/last.ckpt", lambda c: c.update({name: value}))
+    code, _, error = run("test", *SMALL, "--ckpt_path", file)
+    assert (code, error.startswith("error: ckpt_path must hold "), error.count("\n")) == (2, True, 1), error
 
 
 @pytest.mark.parametrize("made", [torch.zeros(2), {"rounds": torch.zeros(2)}, {"rounds": True}, {"rounds": 3.0}, {}])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from graph_builders import random_clients
+from protected_fits import QUIET
 
 from gfl_lightning.checks import InputError
 from gfl_lightning.graphs.client_graph import ClientGraph
@@ -19,14 +20,6 @@ from gfl_lightning.lit.data import ClientGraphData
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
 from gfl_lightning.lit.rounds import FederatedTrainer
-
-QUIET: dict[str, Any] = {
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "accelerator": "cpu",
-}
 
 
 @dataclass(frozen=True)

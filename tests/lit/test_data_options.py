@@ -27,6 +27,22 @@ DATA: dict[str, tuple[Args, dict[str, str]]] = {
         [*SMALL, "--data.test_samples=5"],
         GRAPH | {"train_samples": "3", "val_samples": "3", "test_samples": "3"},
     ),
+    "Citations": (
+        ["--data.num_clients=300", "--data.num_words=50", "--data.num_val=50", "--data.num_test=100"],
+        {
+            "num_clients": "310",
+            "num_classes": "5",
+            "num_words": "40",
+            "degree": "3.5",
+            "homophily": "0.9",
+            "words_per_document": "20",
+            "topical": "0.8",
+            "labelled": "10",
+            "num_val": "40",
+            "num_test": "90",
+            "repetition": "1",
+        },
+    ),
     "KarateClub": ([], {"seed": "1"}),
     "Planetoid": ([], {"name": "Nothing", "root": "nowhere"}),
     "SubCora": (
@@ -78,6 +94,7 @@ DATA: dict[str, tuple[Args, dict[str, str]]] = {
             "near": "[size]",
             "distance": "plane",
             "representations": "rows",
+            "public": '{"ranges": {"age": [0, 120]}, "classes": ["ill", "well"]}',
         },
     ),
 }

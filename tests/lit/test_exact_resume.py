@@ -74,10 +74,12 @@ CASES: dict[str, tuple[dict[str, Any], Make]] = {
 
 
 def saved(trainer: FederatedTrainer, module: GFL) -> dict[str, Any]:
-    """Everything that a checkpoint would hold, but times and the names of files."""
+    """Everything that a checkpoint would hold, but times and the names of files and runs."""
     whole = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
     whole["callbacks"] = {name: state for name, state in whole["callbacks"].items() if "Checkpoint" not in name}
     whole["rounds"] = {**whole["rounds"], "seconds": 0, "stopped": trainer.should_stop}
+    if "protection" in whole:  # the name of a run on a ledger is drawn anew for every run
+        whole["protection"] = {**whole["protection"], "run": ""}
     return whole | {"report": None if module.privacy is None else module.privacy.as_dict()}
 
 
@@ -172,3 +174,14 @@ def test_the_log_of_an_interrupted_fit_is_that_of_a_whole_one(
         assert refused.value.code == 2
         assert "a folder without the results of another run" in capsys.readouterr().err
     assert (parts / "summary.json").read_bytes() == kept
+
+
+def test_a_schedule_may_end_at_zero_where_nobody_moves(fit: Fit) -> None:
+    """PolynomialLR and CosineAnnealingLR come to 0; the fit goes on, and its model stays."""
+    model = {"lr_scheduler": partial(lr_scheduler.PolynomialLR, total_iters=4)}
+    trainer, module = fit(model, max_steps=9)
+    _, early = fit(model, max_steps=4)
+    assert trainer.global_step == 9
+    assert module.round_metrics["lr"] == 0.0
+    for name, weight in module.current_weights().items():
+        torch.testing.assert_close(weight, early.current_weights()[name], atol=1e-5, rtol=0)

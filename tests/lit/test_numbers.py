@@ -37,7 +37,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
 def fit(monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
     data = ["--data=ClientTables", "--data.samples=samples.csv", "--data.edges=edges.csv", "--data.task=sc", *COLUMNS]
     model = ["--model=GFL", "--model.local.lr=0.05", "--model.local.steps=5", "--model.personal=OwnLevel"]
-    quiet = ["--trainer.enable_progress_bar=false", "--trainer.max_steps=60", "--trainer.accelerator=cpu"]
+    quiet = ["--trainer.enable_progress_bar=false", "--trainer.max_steps=60", "--report=false"]
     run(monkeypatch, "fit", *quiet, *model, *data, *more)
 
 

@@ -15,6 +15,7 @@ from lit_options import BASES, RAGGED, Args, parser
 from lit_types import Watch
 
 from gfl_lightning.checks import InputError, require_rate
+from gfl_lightning.command_line import EXIT_BAD_INPUT, EXIT_NOTHING
 from gfl_lightning.lit import cli
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.rounds import FederatedTrainer
@@ -91,7 +92,7 @@ def test_what_the_trainer_cannot_do_is_refused(
     monkeypatch.setattr(sys, "argv", ["gfl_lightning", "fit", *BASES["GFL"], f"--trainer.{option}={value}"])
     with pytest.raises(SystemExit) as stop:
         cli.main()
-    assert stop.value.code == cli.EXIT_BAD_INPUT
+    assert stop.value.code == EXIT_BAD_INPUT
     assert capsys.readouterr().err.startswith(f"error: {option} must be ")
     assert not Path("runs").exists()
 
@@ -148,7 +149,7 @@ def test_the_accelerator_is_used_or_missed(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "argv", ["gfl_lightning", "fit", *BASES["GFL"], "--trainer.accelerator=tpu"])
     with pytest.raises(SystemExit) as stop:
         cli.main()
-    assert stop.value.code == cli.EXIT_BAD_INPUT
+    assert stop.value.code == EXIT_BAD_INPUT
 
 
 def test_a_fit_without_time_makes_no_round_and_is_no_success(
@@ -158,7 +159,7 @@ def test_a_fit_without_time_makes_no_round_and_is_no_success(
     monkeypatch.setattr(sys, "argv", ["gfl_lightning", "fit", *BASES["GFL"], "--trainer.max_time=00:00:00:00"])
     with pytest.raises(SystemExit) as stop:
         cli.main()
-    assert stop.value.code == cli.EXIT_NOTHING
+    assert stop.value.code == EXIT_NOTHING
     assert capsys.readouterr().err.endswith("no round was made\n")
 
 

@@ -21,6 +21,7 @@ NOISE = {
     "class_path": "callbacks.DPNoise",
     "init_args": {"hidden": {"class_path": "Gaussian", "init_args": {"std": 1}}},
 }
+WEAK, WEAKER = {"init_args": {"max_epsilon": 50.0}}, {"init_args": {"epsilon": 50.0}}
 SMALL = {
     "model": {"class_path": "GFL", "init_args": {"encoder": {"hidden": [4]}}},
     "data": {"class_path": "DNC", "init_args": {"num_clients": 50, "num_features": 5}},
@@ -98,6 +99,48 @@ def test_protection_that_the_model_states_is_not_lost_either(run: Run, later: li
     assert shown.startswith("error: model.protection must keep model.protection.hidden: "), shown
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lost"),
+    [
+        (["--config=in_the_model.yaml", "--model.protection.hidden.std=0"], "model.protection.hidden"),
+        (["--config=bounded.yaml", "--model.protection.hidden.std=0"], "model.protection.hidden noise"),
+        (["--config=bounded.yaml", "--model.protection.hidden.clip=.inf"], "model.protection.hidden bound"),
+        (
+            ["--config=bounded.yaml", "--config=in_the_model.yaml", "--config=weak.yaml"],
+            "model.protection.hidden noise",
+        ),
+        (["--config=records.yaml", "--model.records=AsTheyAre"], "model.records"),
+        (["--config=records.yaml", "--config=as_they_are.yaml"], "model.records"),
+    ],
+)
+def test_nor_is_its_noise_or_its_bound_or_what_records_promise(run: Run, arguments: list[str], lost: str) -> None:
+    def model(**options: object) -> str:
+        return yaml.safe_dump({"model": {"class_path": "GFL", "init_args": options}})
+
+    Path("bounded.yaml").write_text(model(protection={"hidden": {"std": 1.0, "clip": 1.0}}))
+    Path("weak.yaml").write_text(model(protection={"hidden": {"std": 0.0}}))
+    Path("records.yaml").write_text(model(records={"class_path": "RandomisedOnce"}))
+    Path("as_they_are.yaml").write_text(model(records={"class_path": "AsTheyAre"}))
+    shown = run("--config=plain.yaml", *arguments)
+    assert shown.startswith(f"error: model.protection must keep {lost}: "), shown
+
+
+@pytest.mark.parametrize(
+    ("stated", "callback", "name"),
+    [
+        ("--model.protection.hidden.std=2", NOISE, "hidden"),
+        ("--model.guarantee.max_epsilon=0.5", {"class_path": "callbacks.PrivacyBudget", **WEAK}, "max_epsilon"),
+        ("--model.records=RandomisedOnce", {"class_path": "callbacks.RandomiseOnce", **WEAKER}, "records"),
+    ],
+)
+def test_a_callback_does_not_erase_what_the_model_states(
+    run: Run, stated: str, callback: dict[str, object], name: str
+) -> None:
+    Path("callback.yaml").write_text(yaml.safe_dump({"trainer": {"callbacks": [callback]}}))
+    shown = run("--config=plain.yaml", "--config=callback.yaml", stated)
+    assert shown.startswith(f"error: {name} must be stated once, by the model or by a callback"), shown
+
+
 def test_the_sentence_says_what_is_lost_and_which_option_loses_it(run: Run) -> None:
     shown = run("--config=private.yaml", "--config=budget.yaml", "--config", "other.yaml")
     assert "must keep DPNoise, DPNoise.hidden, PrivacyBudget: append" in shown
@@ -128,12 +171,22 @@ def test_the_wandb_overlay_appends() -> None:
     assert "callbacks" not in trainer
 
 
+def test_the_overlay_of_randomised_records_brings_the_model_that_they_ask_for(run: Run) -> None:
+    assert run("--config=plain.yaml", f"--config={OVERLAY.with_name('randomise_once.yaml')}") == ""
+    (file,) = Path("runs").glob("gfl/*/summary.json")
+    summary = json.loads(file.read_text())
+    assert (summary["epsilon"], summary["delta"]) == (8.0, 0.0)
+    assert summary["parts"]["encoder"]["class_path"].endswith("Linear")
+    assert summary["parts"]["aggregator"]["class_path"].endswith("ChosenAPPNP")
+
+
 def test_a_subclass_states_what_its_parent_does_and_a_function_what_it_returns() -> None:
     noise = {
         "class_path": f"{__name__}.Hidden",
         "init_args": {"update": {"class_path": "gfl_lightning.Gaussian", "init_args": {"std": 1.0}}},
     }
     sys.modules.setdefault(__name__, sys.modules[Hidden.__module__])
-    assert statements([noise]) == {"Hidden", "DPNoise", "Hidden.update", "DPNoise.update"}
+    fields = {f"{kind}.update{what}" for kind in ("Hidden", "DPNoise") for what in ("", " noise")}
+    assert statements([noise]) == {"Hidden", "DPNoise", *fields}
     assert statements({"class_path": f"{__name__}.hidden"}) == {"Hidden", "DPNoise"}
     assert statements(None) == statements([{"class_path": "pytorch_lightning.callbacks.Timer"}]) == set()

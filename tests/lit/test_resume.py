@@ -135,7 +135,8 @@ from gfl_lightning.models.encoders.mlp import MLP
 
 class Slow(Callback):
     def on_train_batch_end(self, trainer, *_):
-        (folder / "round").write_text(str(trainer.global_step))
+        (folder / "next").write_text(str(trainer.global_step))
+        (folder / "next").replace(folder / "round")
         time.sleep(0.05)
 
 folder = Path(sys.argv[1])
@@ -154,12 +155,12 @@ def test_a_killed_process_is_taken_up_from_its_last_checkpoint(
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], env={**os.environ, "PYTHONWARNINGS": "ignore"}
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not (tmp_path / "last.ckpt").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.3)
     process.send_signal(number)
-    process.wait(timeout=30)
+    process.wait(timeout=600)
     reached = int((tmp_path / "round").read_text())
     assert 3 <= reached < 200
     _, whole = fit(max_steps=30)

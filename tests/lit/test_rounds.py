@@ -189,6 +189,7 @@ def test_training_needs_no_gradient_and_leaves_none(fit: Fit) -> None:
         ({"devices": 2}, "devices must be 1, as the federation is simulated in one process, got 2"),
         ({"precision": "bf16-mixed"}, "precision must be 32-true or 64-true, got 'bf16-mixed'"),
         ({"max_steps": 0}, "max_steps must be at least 1, or -1 for no limit, got 0"),
+        ({"max_steps": None}, "max_steps must be at least 1, or -1 for no limit, got None"),
         ({"val_check_interval": 0.5}, "val_check_interval must be a number of rounds of at least 1, got 0.5"),
         ({"callbacks": [StochasticWeightAveraging(0.1)]}, "callbacks must not hold StochasticWeightAveraging, as it"),
         ({"callbacks": [GradientAccumulationScheduler({1: 2})]}, "callbacks must not hold GradientAccumulationSch"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import wandb
+import yaml  # type: ignore[import-untyped]
 from table_builders import clinics
 
 from gfl_lightning.__main__ import main
@@ -16,8 +17,6 @@ from gfl_lightning.__main__ import main
 Run = Callable[..., str]
 FIT = ("fit", "--model=GFL", "--model.encoder.hidden=[8]", "--data=ClientTables", "--data.samples=s.csv")
 FIT += ("--data.edges=e.csv", "--data.task=sc", "--trainer.enable_progress_bar=false")
-CHROME = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync")
-CHROME += ("--disable-background-networking", "--disable-component-update", "--window-size=1000,3000")
 
 
 @pytest.fixture
@@ -85,32 +84,56 @@ def test_mistyped_options_and_missing_data_are_answered(run: Run, capsys: pytest
     assert "data must be given to test, as the checkpoint holds none" in capsys.readouterr().err
 
 
-def test_the_page_is_whole_and_shows_a_client_in_a_browser(run: Run) -> None:
-    run(*FIT, "--trainer.max_steps=5")
-    folder = Path("runs/gfl/version_0").resolve()
-    for name in ("loss_curves.png", "client_graph.png"):
-        assert (folder / name).read_bytes().startswith(b"\x89PNG")
-    text = (folder / "report.html").read_text()
-    assert "http://" not in text
-    assert "https://" not in text
-    for title in ("Methods", "Gain of each client", "Data", "Confusion matrix", "Reliability", "Loss", "Privacy"):
-        assert f"<h2>{title}</h2>" in text
-    if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
-        pytest.skip("chromium and chromedriver are not installed")
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    for flag in CHROME:
-        options.add_argument(flag)
-    options.binary_location = shutil.which("chromium")
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    try:
-        browser.get(f"file://{folder}/report.html")
-        circle = browser.find_element("css selector", 'circle[data-client="0"]')
-        webdriver.ActionChains(browser).move_to_element(circle).perform()
-        tip = browser.find_element("css selector", ".tip").text
-        assert browser.get_log("browser") == []
-    finally:
-        browser.quit()
-    assert "client: clinic 0" in tip
-    assert "rows: 12" in tip
-    assert "neighbours: 4: " in tip
+@pytest.mark.parametrize(
+    ("mistyped", "hint"),
+    [
+        (["--model.lr=0.1"], "Perhaps --model.local.lr or --model.server.lr instead of --model.lr."),
+        (["--data.lable=y"], "Perhaps --data.label instead of --data.lable."),
+        (["--patiense=3"], "Perhaps --patience instead of --patiense."),
+        (["--model.local.learning_rate=0.1"], "Beside --model.local.learning_rate there would be --model.local.batch"),
+        (["--config=bad.yaml"], "Perhaps --data.scaling or"),
+    ],
+)
+def test_a_mistyped_option_is_answered_by_the_nearest(
+    run: Run, capsys: pytest.CaptureFixture[str], mistyped: list[str], hint: str
+) -> None:
+    bad = "model: {class_path: GFL}\ndata: {class_path: ClientTables, init_args: {samples: s.csv, edges: e.csv, "
+    Path("bad.yaml").write_text(bad + "task: sc, scalling: none, class_weights: {ill: 2, well: 1}}}\n")
+    whole = ["fit", *mistyped] if "--config" in mistyped[0] else [*FIT, *mistyped]
+    with pytest.raises(SystemExit) as stop:
+        run(*whole)
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert hint in said
+    assert "class_weights" not in said
+    assert not Path("runs").exists()
+
+
+def test_a_mistyped_command_is_answered(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run("comprae", "--config=x.yaml")
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert "COMMAND must be one of audit, compare" in said
+    assert said.endswith("got 'comprae'. Perhaps compare.\n")
+
+
+def test_without_a_report_no_other_model_is_trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gfl_lightning.lit.fit_files.rivals_of", lambda *_: pytest.fail("trained"))
+    run(*FIT, "--trainer.max_steps=2", "--report=false")
+    assert {file.name for file in Path("runs/gfl/version_0").iterdir()} >= {"summary.json", "best.ckpt"}
+    assert not list(Path("runs/gfl/version_0").glob("*.png"))
+
+
+def test_runs_of_wandb_keep_their_own_configurations(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for rounds_wanted in (2, 3):
+        logger = ("--trainer.logger=WandbLogger", "--trainer.logger.save_dir=", "--trainer.logger.offline=true")
+        run(*FIT, *logger, "--trainer.logger.project=p", f"--trainer.max_steps={rounds_wanted}", "--report=false")
+        wandb.finish()
+    kept = {file.parent: yaml.safe_load(file.read_text()) for file in Path("runs").rglob("config.yaml")}
+    own = {folder: config for folder, config in kept.items() if "trainer" in config}
+    assert sorted(config["trainer"]["max_steps"] for config in own.values()) == [2, 3]
+    for folder, config in own.items():
+        assert json.loads((folder / "summary.json").read_text())["rounds"] == config["trainer"]["max_steps"]

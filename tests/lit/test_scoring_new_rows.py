@@ -95,6 +95,16 @@ def test_what_a_client_has_for_itself_is_kept_for_it(fitted: Fitted, personal: A
     assert not torch.equal(terms.gate, torch.ones(12)) or bool(terms.B.any())
 
 
+def test_rows_that_are_a_network_of_their_own_may_be_connected_by_other_columns(fitted: Fitted) -> None:
+    """The model was trained on given edges; the profile that makes those of the new network is read from its table."""
+    fitted()
+    samples = pd.read_csv("s.csv").drop(columns="label")
+    data = table(samples, representations="rows", clients="c.csv", neighbours=2)
+    same = ClientTables("s.csv", task="sc", clients="c.csv", neighbours=2, client_features=[]).graph.edge_index
+    assert torch.equal(data.graph.edge_index, same)
+    assert torch.isfinite(torch.tensor(predicted(data).to_numpy())).all()
+
+
 def test_new_clients_come_with_their_edges_and_disturb_nobody(fitted: Fitted) -> None:
     fitted()
     samples = pd.read_csv("s.csv").drop(columns="label")
@@ -217,3 +227,24 @@ def test_the_command_line_needs_the_rows_and_the_checkpoint(
     assert "predictions of 2 samples: p.csv" in capsys.readouterr().out
     found = pd.read_csv("p.csv").set_index(["client", "sample"])
     np.testing.assert_allclose(found[["p_ill", "p_well"]], whole.loc[found.index], atol=1e-5)
+
+
+def test_labelled_new_rows_are_not_said_to_have_been_trained_on(
+    fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pd.read_csv("s.csv")
+    rows.assign(day=rows.groupby("client").cumcount()).to_csv("s.csv", index=False)
+    fitted({"split_by": "day"})
+
+    def columns(samples: str) -> pd.DataFrame:
+        tables = ("--data=ClientTables", f"--data.samples={samples}", "--data.edges=e.csv")
+        options = (*tables, "--data.representations=kept", "--ckpt_path=m.ckpt", "--output=p.csv")
+        monkeypatch.setattr(sys, "argv", ["gfl_lightning", "predict", *options])
+        main()
+        return pd.read_csv("p.csv")
+
+    assert {"true", "split"} <= set(columns("s.csv"))
+    pd.read_csv("s.csv").iloc[[0, 30]].to_csv("new.csv", index=False)
+    found = columns("new.csv")
+    assert list(found["true"]) == list(pd.read_csv("new.csv")["label"])
+    assert "split" not in found

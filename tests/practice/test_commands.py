@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,14 +17,21 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from torch.nn.functional import one_hot
 
 from gfl_lightning import __main__ as program
+from gfl_lightning.baselines.pooled import POOLED
+from gfl_lightning.engine.newcomers import Newcomers
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.datasets.sc import SC
+from gfl_lightning.graphs.losses.cross_entropy import CrossEntropy
+from gfl_lightning.graphs.losses.loss import Loss
+from gfl_lightning.graphs.losses.poisson import Poisson
+from gfl_lightning.graphs.losses.squared_error import SquaredError
+from gfl_lightning.models.personal.own_level import OwnLevel
+from gfl_lightning.parts import describe
 from gfl_lightning.practice.candidates import candidates
-from gfl_lightning.practice.methods import methods, shuffled
-from gfl_lightning.practice.newcomers import Newcomers
-from gfl_lightning.practice.pooled import POOLED
+from gfl_lightning.practice.methods import Method, best_rate, methods, shuffled
 from gfl_lightning.practice.setting import Setting
 from gfl_lightning.practice.trial import size_groups
 from gfl_lightning.reports.scores import scores
@@ -94,7 +105,7 @@ def test_compare_says_and_writes_what_it_finds(
     assert by_key["isolated"]["new"] is None
     assert by_key["mixed"]["new"]["auroc"]["values"] == by_key["graph"]["new"]["auroc"]["values"]
     assert known["mixed"] > known["baseline"] + 0.2
-    assert by_key["graph_shared"]["new"]["auroc"]["mean"] > by_key["shuffled"]["new"]["auroc"]["mean"]
+    assert by_key["graph"]["new"]["auroc"]["mean"] > by_key["shuffled"]["new"]["auroc"]["mean"]
     pairs = [
         one
         for one in record["differences"]
@@ -106,6 +117,22 @@ def test_compare_says_and_writes_what_it_finds(
     assert record["data"] == {"clients": 24, "rows": 336, "edges": 24, "outputs": 2, "loss": "CrossEntropy"}
 
 
+@pytest.mark.filterwarnings("default::gfl_lightning.graphs.tables.client_tables.TableWarning")
+def test_a_warning_is_one_sentence_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config(tmp_path)
+    edges = pd.read_csv(tmp_path / "edges.csv")
+    edges.drop(index=[0, 12]).to_csv(tmp_path / "edges.csv", index=False)
+    run(monkeypatch, "tune", f"--config={file}", "--splits=3", "--candidates=1", f"--out={tmp_path / 'best.yaml'}")
+    said = capsys.readouterr().err
+    assert Setting.read(tmp_path / "best.yaml").model == Setting.read(file).model
+    assert json.loads((tmp_path / "best.json").read_text())["splits"] == 3
+    assert not (tmp_path / "config.tuned.yaml").exists()
+    assert said.count("the graph of 24 clients falls into 2 components") == 1
+    assert next(line for line in said.splitlines() if "components" in line).startswith("warning: ")
+
+
 def test_compare_takes_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = config(tmp_path, numbers=True)
     run(monkeypatch, "compare", f"--config={file}", "--splits=1", f"--out={tmp_path / 'out'}")
@@ -114,6 +141,10 @@ def test_compare_takes_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     reached = {one["key"]: one["known"]["rmse"]["mean"] for one in record["methods"]}
     assert reached["graph"] < 0.8 * reached["baseline"]
     assert reached["pooled_linear_clients"] < reached["pooled_linear"]
+    for name in ("compare.md", "compare.html"):
+        text = (tmp_path / "out" / name).read_text()
+        assert "Of one split, which has no intervals." in text
+        assert "± nan" not in text
 
 
 def test_tune_writes_a_configuration_that_is_at_least_as_good(
@@ -190,6 +221,20 @@ def test_pooled_models_see_training_rows_alone_and_dummies_know_their_clients() 
     assert dummies > plain
 
 
+@pytest.mark.parametrize("loss", [CrossEntropy(), SquaredError(), Poisson()])
+def test_dummies_are_a_column_for_each_client_that_trains(loss: Loss) -> None:
+    graph = SC(num_clients=30, num_features=5).graph
+    draw = torch.Generator().manual_seed(0)
+    numbers = torch.poisson(3 + graph.client.double() / 10, generator=draw)
+    split = torch.where(graph.client == 7, int(Split.NONE), graph.split)
+    y = numbers if loss.of_numbers else graph.y
+    graph = replace(graph, y=y, split=split, loss=loss.fitted(y), num_classes=1 if loss.of_numbers else 2)
+    dummies = one_hot(graph.client, 30).double()
+    dummies[:, 7] = 0
+    spread = replace(graph, x=torch.cat([graph.x.double(), dummies], 1))
+    torch.testing.assert_close(POOLED[1].prediction(graph), POOLED[0].prediction(spread), rtol=2e-3, atol=2e-3)
+
+
 def test_sizes_are_groups_of_all_clients(tmp_path: Path) -> None:
     graph = Setting.read(config(tmp_path)).data_set().graph
     names, groups = size_groups(graph)
@@ -201,7 +246,31 @@ def test_a_gate_without_neighbours_is_its_level(tmp_path: Path) -> None:
     gate = {"class_path": "Gate", "init_args": {"level": 2.0}}
     setting = Setting.read(config(tmp_path, personal=gate))
     by_key = {method.key: method for method in methods(setting, setting.data_set().graph)}
-    assert by_key["fedavg"].options["personal"] == {"class_path": "OwnLevel", "init_args": {"strength": 2.0}}
+    assert by_key["fedavg"].options["personal"] == describe(OwnLevel(2.0))
+
+
+@dataclass(frozen=True)
+class Parabola(Method):
+    """A method that is best at some factor of the rate."""
+
+    best: float = 1.0
+
+    def graph(self, graph: Any, seed: int) -> Any:
+        return graph
+
+    def run(self, setting: Any, graph: Any, seed: int, rate: float) -> Any:
+        return SimpleNamespace(val_loss=abs(math.log(rate / self.best)))
+
+
+@pytest.mark.parametrize(
+    ("best", "found"), [(1.0, 1.0), (0.3, 1 / 3), (0.1, 1 / 9), (5.0, 3.0), (8.0, 9.0), (1e4, 9.0)]
+)
+def test_rates_are_tried_further_where_the_best_is_at_an_end(best: float, found: float) -> None:
+    nothing: Any = None
+    assert best_rate(Parabola("p", "p", {}, best=best), nothing, nothing) == pytest.approx(found)
+
+
+NOISY = {"class_path": "Gaussian", "init_args": {"std": 1.0, "clip": 1.0}}
 
 
 @pytest.mark.parametrize(
@@ -225,6 +294,21 @@ def test_a_gate_without_neighbours_is_its_level(tmp_path: Path) -> None:
             ["tune", "--config=c.yaml"],
             {"trainer": {"callbacks": [{"class_path": "callbacks.DPSGD"}]}},
             "trainer.callbacks must protect nothing here, as every run would spend of it, got 'callbacks.DPSGD'",
+        ),
+        (
+            ["compare", "--config=c.yaml"],
+            {"trainer": {"callbacks": [{"class_path": "callbacks.RandomiseOnce"}]}},
+            "trainer.callbacks must protect nothing here, as every run would spend of it, got 'callbacks.Random",
+        ),
+        (
+            ["compare", "--config=c.yaml"],
+            {"model": {"class_path": "GFL", "init_args": {"records": {"class_path": "RandomisedOnce"}}}},
+            "model.records must protect nothing here, as every run would spend of it, got 'RandomisedOnce'",
+        ),
+        (
+            ["compare", "--config=c.yaml"],
+            {"model": {"class_path": "GFL", "init_args": {"protection": {"hidden": NOISY}}}},
+            "model.protection must protect nothing here, as every run would spend of it, got Protection",
         ),
         (
             ["tune", "--config=c.yaml"],
@@ -254,8 +338,8 @@ def test_mistakes_are_one_sentence(
     assert list(tmp_path.iterdir()) == ([tmp_path / "c.yaml"] if change is not None else [])
 
 
-def test_help_needs_no_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        run(monkeypatch, "compare", "--help")
-    assert stop.value.code == 0
-    assert "whether the graph helps" in " ".join(capsys.readouterr().out.split())
+def test_help_needs_no_torch() -> None:
+    script = "import sys; sys.modules['torch'] = None; sys.argv = ['gfl_lightning', 'compare', '--help']\n"
+    script += "from gfl_lightning.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "whether the graph helps" in " ".join(done.stdout.split())

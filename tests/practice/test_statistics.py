@@ -30,17 +30,24 @@ def test_an_interval_allows_for_rows_that_splits_share() -> None:
 
 def test_a_verdict_says_what_the_intervals_say() -> None:
     up, down, none = Interval(0.011, 0.008, 0.014), Interval(-0.02, -0.03, -0.01), Interval(0.001, -0.01, 0.012)
-    said = verdict("auroc", {"fedavg": up, "shuffled": up, "isolated": up}, 5)
+    said = verdict("auroc", {"fedavg": up, "shuffled": up, "isolated": up}, up, 5)
     assert said == "The graph adds 1.10 ± 0.30 AUROC over FedAvg; shuffled edges lose it."
-    said = verdict("auroc", {"fedavg": up, "shuffled": none, "isolated": down}, 5)
-    assert "shuffled edges do so too, so it is not the edges that help" in said
+    said = verdict("auroc", {"fedavg": up, "shuffled": none, "isolated": down}, up, 5)
+    assert "shuffled edges do so too, so that it need not be these edges that help" in said
     assert said.endswith("; isolated models are better by 2.00 ± 1.00.")
-    said = verdict("auroc", {"fedavg": down, "shuffled": up}, 5)
-    assert said == "The graph loses to FedAvg by 2.00 ± 1.00 AUROC: use FedAvg (model.aggregator: Identity)."
-    said = verdict("rmse", {"fedavg": none, "shuffled": none}, 5)
+    said = verdict("auroc", {"fedavg": up, "shuffled": none}, none, 5)
+    assert said.endswith("; 5 splits do not tell whether shuffled edges lose it.")
+    pooled = {"pooled_linear": up, "pooled_linear_clients": Interval(-0.01, -0.015, -0.005), "pooled_trees": down}
+    said = verdict("auroc", {"fedavg": down, "shuffled": up, **pooled}, up, 5)
+    assert said.startswith("The graph loses to FedAvg by 2.00 ± 1.00 AUROC: use FedAvg (model.aggregator: Identity); ")
+    assert said.endswith("; better by 2.00 ± 1.00, with all rows in one place: pooled boosted trees.")
+    said = verdict("rmse", {"fedavg": none, "shuffled": none}, none, 5)
     assert said == "5 splits do not tell the graph from FedAvg (it gains 0.0010 ± 0.0110 RMSE)."
-    assert verdict("rmse", {"fedavg": up, "shuffled": up}, 5).startswith("The graph takes off 0.0110 ± 0.0030 RMSE")
+    assert verdict("rmse", {"fedavg": up, "shuffled": up}, up, 5).startswith("The graph takes off 0.0110 ± 0.0030 RMSE")
     assert amount("auroc", none) == "0.10 ± 1.10"
+    once = interval([0.012], 0.3)
+    said = verdict("auroc", {"fedavg": once, "shuffled": once, "isolated": once}, once, 1)
+    assert said == "The graph gains 1.20 AUROC over FedAvg on one split, which has no interval: this may be chance."
 
 
 def test_the_loss_of_isolated_models_is_not_that_of_the_rounds_they_picked() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gfl_lightning.checks import InputError
 from gfl_lightning.federated.protection.aggregated_noise import AggregatedNoise
 from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
 from gfl_lightning.federated.protection.jacobian_noise_sources import entrywise
@@ -165,3 +166,8 @@ def test_clients_with_the_same_samples_and_neighbours_are_no_trouble() -> None:
 def test_many_reads_are_drawn_as_everything() -> None:
     assert source(n=3).reads is None
     assert source(n=2).reads is not None
+
+
+def test_noise_beyond_what_numbers_hold_is_refused() -> None:
+    with pytest.raises(InputError, match="std must leave noise that 64 bits can hold"):
+        AggregatedNoise.of(1e200, rows(1), ENCODER, samples(1))

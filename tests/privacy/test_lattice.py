@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from graph_builders import nodes
 from torch import Tensor
 
+from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import Federation
+from gfl_lightning.federated.local.gradient_norms import Compensation, gradient_norms
+from gfl_lightning.federated.protection.clipping import clipped_rows
 from gfl_lightning.federated.protection.protected_messages import protected
 from gfl_lightning.federated.protocol.messages import RepresentationUpload
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.gaussian import gaussian_epsilon
-from gfl_lightning.privacy.lattice import on_lattice, rounded, spacing
+from gfl_lightning.privacy.lattice import ROUNDING, on_lattice, rounded, spacing
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.mechanisms.mechanism import Mechanism
+from gfl_lightning.privacy.mechanisms.steps import StepNoise
 from gfl_lightning.privacy.noise_key import NoiseKey
 from gfl_lightning.privacy.protection import Protection
 
@@ -93,8 +98,10 @@ def test_rounding_moves_two_values_by_no_more_than_its_sensitivity() -> None:
 def test_bounds_hold_in_single_precision() -> None:
     """The norm of a clipped upload, taken exactly, is within the share that the account adds."""
     generator = torch.Generator().manual_seed(3)
-    for entries in (10, 1_000, 100_000):
-        values = torch.randn(entries, generator=generator) * torch.logspace(-6, 6, entries)
+    shapes = [torch.randn(n, generator=generator) * torch.logspace(-6, 6, n) for n in (10, 1_000, 100_000)]
+    beside_one = torch.full((200_000,), 2.0**-12.4)  # each square vanishes beside 1, all of them are a hundredth
+    beside_one[0] = 1.0
+    for values in [*shapes, beside_one, torch.full((200_000,), 1e-3), torch.full((50,), 1e-20)]:
         upload = protected(
             RepresentationUpload(0, values),
             Protection(hidden=Gaussian(clip=0.7)),
@@ -103,3 +110,23 @@ def test_bounds_hold_in_single_precision() -> None:
         )
         assert isinstance(upload, RepresentationUpload)
         assert float(upload.h.double().norm()) <= float(rounded(torch.tensor(0.7).double(), 0, 0.0))
+        (row,) = clipped_rows(values[None], 0.7)
+        assert float(row.double().norm()) <= float(rounded(torch.tensor(0.7).double(), 0, 0.0))
+
+
+def test_a_bound_below_which_squares_vanish_is_refused() -> None:
+    for make in (Gaussian, StepNoise):
+        with pytest.raises(InputError, match="clip must be at least 1e-12, as squares of less vanish, got 1e-29"):
+            make(clip=1e-29)
+
+
+@pytest.mark.parametrize("apart", [1e-3, 1e-5, 1e-7])
+def test_gradients_whose_parts_cancel_are_not_taken_for_smaller_than_they_are(apart: float) -> None:
+    """δ xᵀ and r ∇C_k a thousand times the bound and nearly opposite: what is left of their squares is rounding."""
+    generator = torch.Generator().manual_seed(4)
+    delta, x, r = (1e3 * torch.randn(40, 1, 1, generator=generator) for _ in range(3))
+    exact = -(delta.double() * x.double()) / r.double() * (1 + apart)
+    part = exact.float()[:, None]  # [K, c, m, d]
+    found = gradient_norms(x, delta, r, 0 * delta, Compensation.of(part), None)
+    truth = (delta.double() * x.double() + r.double() * part[:, 0].double()).abs()
+    assert bool((found[..., None].double() * (1 + ROUNDING) >= truth).all())

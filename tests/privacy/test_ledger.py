@@ -191,7 +191,7 @@ def test_the_report_says_what_it_is_about() -> None:
     assert report.scope() == (
         "unit: one client's whole data set, replaced by any other; "
         "composed: W_k + ĥ_j + ∇ĥ_j in 1 rounds, by every client that takes part; "
-        "not covered: metrics on the clients' data, which are the experimenter's own"
+        "not covered: metrics and files of the run but what `export` writes, which are the experimenter's own"
     )
     assert report.accountant == "exact"
     assert report.protection == {

@@ -87,6 +87,20 @@ def test_an_edge_of_almost_no_weight_hides_nobody() -> None:
     assert all(float(found[j]) >= truth[j] - 1e-6 for j in range(4)), (found, truth)
 
 
+@pytest.mark.parametrize("weight", [1e-15, 1e-20])
+def test_rows_that_differ_by_less_than_arithmetic_tells_hide_nobody(weight: float) -> None:
+    """Two training clients know the same fellows, but for the last, whom one of them knows by an edge of no weight."""
+    A = everyone(6, 0)
+    A[1], A[:, 1] = A[0].clone(), A[:, 0].clone()
+    A[:2, :2] = 0
+    A[0, 5] = A[5, 0] = 0
+    A[1, 5] = A[5, 1] = weight
+    found = leverage(A, torch.tensor([0, 1]))
+    with mpmath.workdps(60):
+        assert float(precisely(A, [0, 1], 5, 4)) == pytest.approx(1.0, abs=1e-9)
+    assert float(found[5]) == 1
+
+
 def precisely(A: Tensor, training: list[int], j: int, i: int) -> mpmath.mpf:
     """‖P e_j‖² with P the projection on the rows that client i sees, its own column deleted, in 60 digits."""
     kept = [column for column in range(len(A)) if column != i]

@@ -11,7 +11,7 @@ from gfl_lightning.checks import InputError
 from gfl_lightning.studies import experiment as module
 from gfl_lightning.studies.catalogue import STUDIES
 from gfl_lightning.studies.cell import Cell
-from gfl_lightning.studies.experiment import CONFIGS, Experiment
+from gfl_lightning.studies.experiment import CONFIGS, NOTHING, Experiment
 
 OF_NO_STUDY = {
     "overlays/randomise_once",
@@ -19,8 +19,6 @@ OF_NO_STUDY = {
     "paper/dnc_karate",
     "private/dp_cora_epsilon",
     "private/dp_sc_epsilon",
-    "private/randomise_cora",
-    "private/randomise_sc",
 }
 
 
@@ -59,6 +57,17 @@ def test_a_change_leaves_the_rest() -> None:
     back = base.changed(model={"aggregator": sgc}).changed(model={"aggregator": {"class_path": "Identity"}})
     assert back == base
     assert Experiment.read("paper/sc_fedmlp") == base
+
+
+def test_epsilon_is_that_of_all_rounds_or_of_records() -> None:
+    base = Experiment.read("paper/dnc_synthetic")
+    assert base.epsilon is None
+    assert base.changed(model={"guarantee": {"max_epsilon": 2.0}}).epsilon == 2.0
+    records = Experiment.read("private/randomise_cora")
+    assert records.epsilon == 8.0
+    assert records.changed(model={"records": {"init_args": {"epsilon": NOTHING}}}).epsilon is None
+    other = records.with_data("DNC", {"num_clients": 40})
+    assert (other.data, other.data_options, other.model_options) == ("DNC", {"num_clients": 40}, records.model_options)
 
 
 @pytest.mark.parametrize(("steps", "rounds"), [(1, 3000), (20, 150), (50, 60), (7, 428), (5000, 1)])

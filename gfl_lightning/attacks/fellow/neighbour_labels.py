@@ -18,9 +18,10 @@ from gfl_lightning.federated.protocol.messages import RepresentationAggregate
 
 @dataclass(frozen=True)
 class NeighbourLabels(Attack[OwnPlace]):
-    """softmax(C_k / Σ_{j≠k} Ã_kj) of the last round: C_k = Σ_{j≠k} Ã_kj ĥ_j is what the others' records say of classes.
+    """softmax(C_k / Σ_{j≠k} Ã_kj) of the last round, times what is guessed without it, as shares.
 
-    Without messages the best guess is that neighbours have the client's own label.
+    C_k = Σ_{j≠k} Ã_kj ĥ_j is what the others' records say of classes. Without messages the guess is halfway between the
+    client's own label and the shares among public records.
 
     >>> from gfl_lightning.attacks.views import Round
     >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
@@ -42,13 +43,14 @@ class NeighbourLabels(Attack[OwnPlace]):
         for make in reversed(view.rounds):
             sent = make(view.received).find(RepresentationAggregate)
             if sent is not None:
-                total = weight_of_others(view, knowledge)
-                return torch.softmax((sent.C if sent.C.ndim == 1 else sent.C.sum(0)) / total, -1)
+                h = (sent.C if sent.C.ndim == 1 else sent.C.sum(0)) / weight_of_others(view, knowledge)
+                return F.normalize(torch.softmax(h, -1) * self.blind(knowledge), 1, dim=-1)
         return self.blind(knowledge)
 
     def blind(self, knowledge: OwnPlace) -> Tensor:
-        """All have the client's own label."""
-        return F.one_hot(torch.tensor(knowledge.own_label), knowledge.num_classes).to(knowledge.public_x)
+        """Half have the client's own label, the others are as public records are."""
+        own = F.one_hot(torch.tensor(knowledge.own_label), knowledge.num_classes).to(knowledge.public_x)
+        return (own + knowledge.shares()) / 2
 
     def score(self, guess: Tensor, truth: Tensor) -> float:
         """1 − ½ Σ |difference|."""
@@ -56,4 +58,4 @@ class NeighbourLabels(Attack[OwnPlace]):
 
     def in_words(self, success: float, read: float) -> str:
         """How far off."""
-        return f"a client knows its neighbours' class shares to within {100 * (1 - success):.0f} points"
+        return f"a client knows its neighbours' class shares to within {100 * (1 - success):.0f} percentage points"

@@ -10,12 +10,21 @@ from torch import Tensor
 
 from gfl_lightning.attacks.attack import Adversary, Attack
 from gfl_lightning.attacks.decoder import decode
-from gfl_lightning.attacks.fellow.received import aggregates, public_numbers, weight_of_others
+from gfl_lightning.attacks.fellow.received import (
+    Units,
+    public_numbers,
+    units_over_rounds,
+    unknown_aggregates,
+    weight_of_others,
+)
 from gfl_lightning.attacks.knowledge import OwnPlace
-from gfl_lightning.attacks.scores import cosine, named
-from gfl_lightning.attacks.units import received_units
+from gfl_lightning.attacks.prior import sharpened
+from gfl_lightning.attacks.scores import cosine, how_close, named
 from gfl_lightning.attacks.views import Kinds, View
 from gfl_lightning.federated.protocol.messages import FactorAggregate, JacobianAggregate, RepresentationAggregate
+
+SEVERAL = 0.3
+"""How much less a mean of neighbours varies than one does, where their number is not known."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +32,9 @@ class NeighbourWords(Attack[OwnPlace]):
     """T_k[m, w] = Σ_{j≠k} Ã_kj s_jm x_jw: a word of a direct neighbour comes and goes with the neighbour's pattern s_j.
 
     Words of many far clients add up to a constant; words of few near ones vary from unit to unit. So words are ranked
-    by the standard deviation of T_k[:, w] over units and rounds (features that are not 0/1: by the mean). Where no T_k
-    is sent, C_k, A_k and T_k x_k are decoded by public records to a mean record of the neighbourhood.
+    by the standard deviation of T_k[:, w] over units and rounds. Features that are not 0/1, and words behind noise, are
+    ranked by the mean over units and many rounds, sharpened by what is known of records. Where no T_k is sent, C_k, A_k
+    and T_k x_k are decoded by public records to a mean record of the neighbourhood.
 
     >>> from gfl_lightning.attacks.views import Round
     >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
@@ -39,11 +49,11 @@ class NeighbourWords(Attack[OwnPlace]):
     True
 
     Args:
-        rounds: how many are used at most.
+        rounds: how many are used at most, a dozen times as many where ∇C_k is noisy.
         words: whether features are 0 or 1, such as words that a paper has.
     """
 
-    rounds: int = 16
+    rounds: int = 4
     words: bool = True
     adversary: ClassVar[Adversary] = "fellow client"
     aim: ClassVar[str] = "words, or the mean record, of its direct neighbours"
@@ -52,25 +62,36 @@ class NeighbourWords(Attack[OwnPlace]):
 
     def guess(self, view: View, knowledge: OwnPlace) -> Tensor:
         """A number for each feature ``[d]``; the higher, the more surely a neighbour has it."""
-        T, seen, phi = [], [], []
+        units = units_over_rounds(view, knowledge, self.rounds)
+        if units:
+            noisy = knowledge.disguise or knowledge.std.get(JacobianAggregate, 0.0)
+            plain = self.words and not noisy
+            return torch.cat([one.rows for one in units]).std(0) if plain else self._mean(view, units, knowledge)
+        seen, phi = [], []
         for one in view.first(self.rounds):
-            sent = one.find(JacobianAggregate) or one.find(FactorAggregate)
-            units = None if sent is None else received_units(view.encoder, one.weights, sent)
-            if units is not None:
-                T.append(units)
-                continue
-            numbers = aggregates(one)
+            numbers = unknown_aggregates(view.encoder, one, knowledge)
             if len(numbers):
                 seen.append(numbers)
                 phi.append(public_numbers(view.encoder, one, knowledge))
-        if T:
-            rows = torch.cat(T)
-            return rows.std(0) if self.words else rows.mean(0)
         if not seen:
             return self.blind(knowledge)
         total = weight_of_others(view, knowledge)
         noise = knowledge.std.get(RepresentationAggregate, 0.0)
-        return decode(torch.cat(phi, 1), knowledge.public_x, torch.cat(seen) / total, noise / total)
+        numbers = torch.cat(seen) / total
+        return decode(torch.cat(phi, 1), knowledge.public_x, numbers, torch.full_like(numbers, noise / total))
+
+    @staticmethod
+    def _mean(view: View, units: list[Units], knowledge: OwnPlace) -> Tensor:
+        """T_k[m] / Σ Ã_kj P(s_m = 1) is the mean record of the others, as far as s and x do not hang together."""
+        weight = torch.cat([one.precision * one.on for one in units])
+        rows = torch.cat([one.precision[:, None] * one.rows for one in units])
+        strength = float(weight.square().sum().clamp_min(1e-30))
+        total, few = weight_of_others(view, knowledge), SEVERAL
+        if len(knowledge.neighbours):
+            few = float(knowledge.neighbours.square().sum() / knowledge.neighbours.sum() ** 2)
+        x = weight @ rows / strength / total
+        noise = knowledge.std.get(JacobianAggregate, 0.0) ** 2 / strength / total**2
+        return sharpened(x, noise + few * knowledge.disguise**2, knowledge.public_x, few)
 
     def blind(self, knowledge: OwnPlace) -> Tensor:
         """The mean public record."""
@@ -85,5 +106,5 @@ class NeighbourWords(Attack[OwnPlace]):
     def in_words(self, success: float, read: float) -> str:
         """Words of ten, or the cosine."""
         if self.words:
-            return f"a neighbour names {10 * success:.0f} of 10 words"
-        return f"a client sees its neighbours' mean record with a cosine of {success:.2f}"
+            return f"of ten words that a client names, {10 * success:.0f} are its neighbours'"
+        return f"a client knows its neighbours' mean record {how_close(success)}"

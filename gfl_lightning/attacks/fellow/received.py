@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from gfl_lightning.attacks.knowledge import OwnPlace
+from gfl_lightning.attacks.units import multiples, received_units
 from gfl_lightning.attacks.views import Round, View
-from gfl_lightning.federated.protocol.messages import FactorAggregate, RepresentationAggregate
+from gfl_lightning.federated.protocol.messages import FactorAggregate, JacobianAggregate, RepresentationAggregate
 from gfl_lightning.models.encoders.encoder import SizedEncoder
+
+LONG = 12
 
 
 def aggregates(one: Round) -> Tensor:
@@ -34,9 +39,64 @@ def numbers_of(encoder: SizedEncoder, one: Round, x: Tensor, own_x: Tensor) -> T
     return torch.cat(parts, 1)
 
 
+def unknown_aggregates(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Tensor:
+    """The numbers received, less the part of clients whose records and places are known."""
+    seen = aggregates(one)
+    if not len(seen) or not len(knowledge.named):
+        return seen
+    return seen - knowledge.named @ numbers_of(encoder, one, knowledge.named_x, knowledge.own_x)
+
+
+class Units(NamedTuple):
+    """T_k of a round, or its mean over some.
+
+    Args:
+        rows: ``[rows, d]``.
+        precision: the inverse standard deviation of noise in each row, where noise on ∇C_k has 1 ``[rows]``.
+        on: how much of a record each row holds on average, rows being turned so that it is positive ``[rows]``.
+    """
+
+    rows: Tensor
+    precision: Tensor
+    on: Tensor
+
+
+def unknown_units(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Units | None:
+    """T_k, less Σ Ã_kj s_j x_jᵀ over clients whose records and places are known; ``None`` without T_k."""
+    sent = one.find(JacobianAggregate) or one.find(FactorAggregate)
+    found = None if sent is None else received_units(encoder, one.weights, sent)
+    held = None if found is None else multiples(encoder, one.weights, knowledge.public_x)
+    if found is None or held is None:
+        return None
+    rows, precision = found
+    x = knowledge.named_x
+    if len(x) and encoder.structure is not None:
+        s = (x @ encoder.structure.split(one.weights)[0].T > 0).to(x)
+        rows = rows - s.T @ (knowledge.named[:, None] * x)
+    return Units(torch.where(held < 0, -1, 1)[:, None] * rows, precision, held.abs())
+
+
+def units_over_rounds(view: View, knowledge: OwnPlace, rounds: int) -> list[Units]:
+    """T_k of the first rounds; where ∇C_k is noisy, means over stretches of `LONG` rounds.
+
+    Noise is new in every round, and patterns hardly change from one to the next.
+    """
+    noisy = knowledge.std.get(JacobianAggregate, 0.0) > 0
+    seen = (unknown_units(view.encoder, one, knowledge) for one in view.first(rounds * LONG if noisy else rounds))
+    found = [units for units in seen if units is not None]
+    return [_mean(found[at : at + LONG]) for at in range(0, len(found), LONG)] if noisy else found
+
+
+def _mean(some: list[Units]) -> Units:
+    weight = torch.stack([units.precision.square() for units in some])
+    total = weight.sum(0)
+    rows = (weight[:, :, None] * torch.stack([units.rows for units in some])).sum(0) / total[:, None]
+    return Units(rows, total.sqrt(), torch.stack([units.on for units in some]).mean(0))
+
+
 def public_numbers(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Tensor:
-    """The same of public records."""
-    return numbers_of(encoder, one, knowledge.public_x, knowledge.own_x)
+    """What public records alone would make of the same numbers."""
+    return numbers_of(encoder, one, knowledge.as_sent, knowledge.own_x)
 
 
 def weight_of_others(view: View, knowledge: OwnPlace) -> float:

@@ -52,4 +52,4 @@ class NeighbourhoodClass(Attack[OwnPlace]):
 
     def in_words(self, success: float, read: float) -> str:
         """The share."""
-        return f"an outsider names the class around {100 * success:.0f} of 100 known clients"
+        return f"an outsider names the class of the neighbours of {100 * success:.0f} of 100 clients it knows"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gfl_lightning.attacks.attack import Adversary, Attack
 from gfl_lightning.attacks.knowledge import Knowledge
-from gfl_lightning.attacks.server.updates import Update, updates_of
+from gfl_lightning.attacks.server.updates import Update, solved_residual, updates_of
 from gfl_lightning.attacks.units import activation
 from gfl_lightning.attacks.views import Kinds, Round, View
 from gfl_lightning.federated.protocol.messages import (
@@ -61,8 +61,8 @@ class ClassShares(Attack[Knowledge]):
     )
 
     def applies(self, view: View) -> bool:
-        """Whether the encoder has a second weight to look at."""
-        return super().applies(view) and view.encoder.structure is not None
+        """Whether there is a second weight to look at, or Jacobians to solve with."""
+        return super().applies(view) and (view.encoder.structure is not None or JacobianUpload in view.kinds())
 
     def guess(self, view: View, knowledge: Knowledge) -> Tensor:
         """The mean over the rounds ``[c]``."""
@@ -74,21 +74,30 @@ class ClassShares(Attack[Knowledge]):
 
     @staticmethod
     def _of(view: View, one: Round, update: Update, knowledge: Knowledge) -> Tensor:
-        structure = view.encoder.structure
-        assert structure is not None
-        public = structure.encode(one.weights, lambda W: knowledge.public_x @ W.T)
-        jacobian, factors = one.find(JacobianUpload), one.find(FactorUpload)
-        a = activation(view.encoder, jacobian.jacobian) if jacobian is not None else None
-        a = factors.activation if factors is not None else public.a.mean(0) if a is None else a
         upload, sent = one.find(RepresentationUpload), one.find(RepresentationAggregate)
-        h = public.h.mean(0) if upload is None else upload.h
+        h = view.encoder(one.weights, knowledge.public_x).mean(0) if upload is None else upload.h
+        residual = ClassShares._residual(view, one, update, knowledge) / view.steps
+        return torch.softmax(view.own * h + (0 if sent is None else sent.C), -1) - residual
+
+    @staticmethod
+    def _residual(view: View, one: Round, update: Update, knowledge: Knowledge) -> Tensor:
+        """Σ r over the local steps."""
+        structure = view.encoder.structure
+        jacobian, factors = one.find(JacobianUpload), one.find(FactorUpload)
+        if structure is None:
+            zero = knowledge.public_x.new_zeros(view.encoder.num_classes)
+            return zero if jacobian is None else solved_residual(view.own, update, jacobian.jacobian)
+        a = activation(view.encoder, jacobian.jacobian) if jacobian is not None else None
+        if factors is not None:
+            a = factors.activation
+        if a is None:
+            a = structure.encode(one.weights, lambda W: knowledge.public_x @ W.T).a.mean(0)
         carrier = view.own * a
         if update.compensation:
             own_A = activation(view.encoder, update.compensation)
             assert own_A is not None
             carrier = carrier + own_A
-        residual = structure.split(update.step)[1] @ carrier / carrier.square().sum() / view.steps
-        return torch.softmax(view.own * h + (0 if sent is None else sent.C), -1) - residual
+        return structure.split(update.step)[1] @ carrier / carrier.square().sum()
 
     def blind(self, knowledge: Knowledge) -> Tensor:
         """The shares among public records."""
@@ -100,4 +109,4 @@ class ClassShares(Attack[Knowledge]):
 
     def in_words(self, success: float, read: float) -> str:
         """How far off."""
-        return f"the server knows a client's class shares to within {100 * (1 - success):.0f} points"
+        return f"the server knows a client's class shares to within {100 * (1 - success):.0f} percentage points"

@@ -11,7 +11,7 @@ from torch.func import jacrev, vjp
 
 from gfl_lightning.attacks.attack import Adversary, Attack
 from gfl_lightning.attacks.knowledge import Knowledge
-from gfl_lightning.attacks.scores import cosine
+from gfl_lightning.attacks.scores import cosine, how_close
 from gfl_lightning.attacks.server.updates import Update, update_of
 from gfl_lightning.attacks.views import Kinds, Round, View
 from gfl_lightning.federated.protocol.messages import (
@@ -56,7 +56,7 @@ class MatchedGradient(Attack[Knowledge]):
 
     def applies(self, view: View) -> bool:
         """Where no weight meets the features alone: else `RankOne` and `UpdateSample` need no search."""
-        return super().applies(view) and view.encoder.encoder.feature_weight is None
+        return view.encoder.encoder.feature_weight is None and super().applies(view)
 
     def guess(self, view: View, knowledge: Knowledge) -> Tensor:
         """x̂ ``[d]`` from the first round with a Jacobian or an update."""
@@ -117,7 +117,7 @@ class MatchedGradient(Attack[Knowledge]):
             return "the server reads every record by search"
         if read > 0.05:
             return f"the server reads {100 * read:.0f} of 100 records by search"
-        return f"the server comes close to a record by search (cosine {success:.2f})"
+        return f"the server knows a record by search {how_close(success)}"
 
 
 def _flat(parts: dict[str, Tensor]) -> Tensor:

@@ -7,22 +7,23 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gfl_lightning.attacks.attack import Adversary, Attack
 from gfl_lightning.attacks.knowledge import Knowledge
-from gfl_lightning.attacks.scores import cosine
-from gfl_lightning.attacks.units import uploaded_units
+from gfl_lightning.attacks.prior import sharpened, unscaled
+from gfl_lightning.attacks.scores import cosine, how_close
+from gfl_lightning.attacks.units import multiples, uploaded_units
 from gfl_lightning.attacks.views import Kinds, View
-from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload, RepresentationUpload
+from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload
 
 
 @dataclass(frozen=True)
 class RankOne(Attack[Knowledge]):
     """∂h_o/∂W1[m,:] = W2[o,m] s_m x: every row is the sample, so that the direction of x is read off, exactly.
 
-    Under noise the rows are added up over units and rounds, each with its precision: x̂ = Σ_t Σ_m p_tm² s_tm U_t[m],
-    first with all s = 1, then with s = 1{W̄1 x̂ > 0}. Noise is new in every round, the sample is not. For other encoders
+    One round is enough without noise. Under noise the rows are averaged over units and rounds, each with its
+    precision: x̂ = Σ_t Σ_m p_tm² s_tm U_t[m] / Σ p_tm² s_tm, first with all s = 1, then with s = 1{W̄1 x̂ > 0}. Noise is
+    new in every round, the sample is not. What is known of records sharpens what is left blurred. For other encoders
     that meet their features as W x, x̂ is the first right singular vector of all rows.
 
     >>> from gfl_lightning.attacks.views import Round
@@ -38,7 +39,7 @@ class RankOne(Attack[Knowledge]):
 
     Args:
         refinements: how often the patterns are taken from the guess.
-        rounds: how many are used at most.
+        rounds: how many with a Jacobian are used at most under noise.
     """
 
     refinements: int = 6
@@ -47,47 +48,63 @@ class RankOne(Attack[Knowledge]):
     aim: ClassVar[str] = "the record of a client with one sample, from ∇ĥ_j"
     measure: ClassVar[str] = "cosine to the record"
     kinds: ClassVar[Kinds] = (JacobianUpload, FactorUpload)
-    helpful: ClassVar[Kinds] = (RepresentationUpload,)
 
     def guess(self, view: View, knowledge: Knowledge) -> Tensor:
-        """x̂ up to its scale ``[d]``."""
-        seen, first, representation = [], [], None
-        for one in view.first(self.rounds):
+        """x̂ ``[d]``, for other encoders up to its scale."""
+        x, variance = self.reading(view, knowledge)
+        if knowledge.std.get(JacobianUpload, 0.0):
+            x, variance = unscaled(x, variance, knowledge.as_sent)
+        return sharpened(x, variance + knowledge.disguise**2, knowledge.public_x)
+
+    def reading(self, view: View, knowledge: Knowledge) -> tuple[Tensor, float]:
+        """The record as it was sent ``[d]``, and the variance of the noise that the uploads leave in each feature."""
+        seen, first = [], []
+        enough = self.rounds if knowledge.std.get(JacobianUpload, 0.0) else 1
+        for one in view:
             message = one.find(JacobianUpload) or one.find(FactorUpload)
             if message is None:
                 continue
             if isinstance(message, FactorUpload) and message.direction is not None:
-                return message.direction
+                return message.direction, 0.0
             found = uploaded_units(view.encoder, one.weights, message)
             if found is not None:
                 seen.append(found)
                 first.append(one)
-                upload = one.find(RepresentationUpload)
-                representation = representation if upload is None else upload.h
+            if len(seen) == enough:
+                break
         if not seen:
-            return self.blind(knowledge)
+            return self.blind(knowledge), torch.inf
         structure = view.encoder.structure
         if structure is None:
-            return self._singular(view, torch.cat([rows for rows, _ in seen]), first[-1].weights, representation)
-        x = torch.stack([(precision.square()[:, None] * rows).sum(0) for rows, precision in seen]).sum(0)
+            rows = torch.cat([rows for rows, _ in seen])
+            return self._singular(view, rows, first[-1].weights, knowledge), 0.0
+        W1 = [structure.split(one.weights)[0] for one in first]
+        on = [torch.ones_like(precision) for _, precision in seen]
+        x, weight = self._mean(seen, on)
         for _ in range(self.refinements):
-            total = torch.zeros_like(x)
-            for (rows, precision), one in zip(seen, first, strict=True):
-                on = structure.split(one.weights)[0] @ x > 0
-                total += ((precision.square() * on)[:, None] * rows).sum(0)
+            on = [(w @ x > 0).to(x) for w in W1]
+            total, more = self._mean(seen, on)
             if not bool(total.any()):
                 break
-            x = total
-        return x
+            x, weight = total, more
+        return x, knowledge.std.get(JacobianUpload, 0.0) ** 2 / weight
 
     @staticmethod
-    def _singular(view: View, rows: Tensor, weights: dict[str, Tensor], h: Tensor | None) -> Tensor:
-        """The first right singular vector, with the sign whose representation is nearer to ĥ."""
+    def _mean(seen: list[tuple[Tensor, Tensor]], on: list[Tensor]) -> tuple[Tensor, float]:
+        """The mean of the rows that are on, and the sum of their weights p²."""
+        weights = [precision.square() * some for (_, precision), some in zip(seen, on, strict=True)]
+        total = max(float(sum(weight.sum() for weight in weights)), 1e-30)
+        rows = sum((weight @ units for weight, (units, _) in zip(weights, seen, strict=True)), torch.zeros(()))
+        return rows / total, total
+
+    @staticmethod
+    def _singular(view: View, rows: Tensor, weights: dict[str, Tensor], knowledge: Knowledge) -> Tensor:
+        """The first right singular vector, of the length of records; rows hold x as often as they do of public ones."""
         v = torch.linalg.svd(rows, full_matrices=False).Vh[0]
-        if h is None:
-            return v
-        sides = torch.stack([v, -v])
-        return sides[int(F.cosine_similarity(view.encoder(weights, sides), h[None]).argmax())]
+        held = multiples(view.encoder, weights, knowledge.public_x)
+        towards = rows.sum(0) if held is None else held.repeat(len(rows) // len(held)) @ rows
+        length = knowledge.as_sent.norm(dim=1).mean()
+        return length * (v if float(v @ towards) >= 0 else -v)
 
     def blind(self, knowledge: Knowledge) -> Tensor:
         """The mean public record."""
@@ -103,4 +120,4 @@ class RankOne(Attack[Knowledge]):
             return "the server reads every record"
         if read > 0.05:
             return f"the server reads {100 * read:.0f} of 100 records"
-        return f"the server comes close to a record (cosine {success:.2f})"
+        return f"the server knows a record {how_close(success)}"

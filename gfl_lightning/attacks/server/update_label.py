@@ -11,7 +11,7 @@ from torch import Tensor
 from gfl_lightning.attacks.attack import Adversary, Attack
 from gfl_lightning.attacks.knowledge import Knowledge
 from gfl_lightning.attacks.server.update_sample import UpdateSample
-from gfl_lightning.attacks.server.updates import Update, updates_of
+from gfl_lightning.attacks.server.updates import solved_residual, updates_of
 from gfl_lightning.attacks.views import Kinds, View
 from gfl_lightning.federated.protocol.messages import JacobianAggregate, JacobianUpload, ModelUpload
 
@@ -39,7 +39,7 @@ class UpdateLabel(Attack[Knowledge]):
         rounds: how many are used at most.
     """
 
-    rounds: int = 2
+    rounds: int = 1
     adversary: ClassVar[Adversary] = "server"
     aim: ClassVar[str] = "the label of a training client, from W_k − W̄"
     measure: ClassVar[str] = "share of labels guessed right"
@@ -56,23 +56,13 @@ class UpdateLabel(Attack[Knowledge]):
         for one, update in updates_of(view, self.rounds):
             if view.encoder.structure is None:
                 upload = one.find(JacobianUpload)
-                total += 0 if upload is None else self._solved(view.own, update, upload.jacobian)
+                total += 0 if upload is None else solved_residual(view.own, update, upload.jacobian)
             elif update.compensation and knowledge.samples == 1:
                 R = UpdateSample().split(view, update).residual
                 total += R / R.norm().clamp_min(torch.finfo(R.dtype).tiny)
             else:
                 total += view.encoder.structure.split(update.step)[1].sum(1)
         return total.argmin() if bool(total.any()) else self.blind(knowledge)
-
-    @staticmethod
-    def _solved(own: float, update: Update, jacobian: dict[str, Tensor]) -> Tensor:
-        """Σ r by least squares over all weights."""
-        blocks = []
-        for name, J in jacobian.items():
-            sent = update.compensation.get(name)
-            blocks.append((own * J + (0 if sent is None else sent)).flatten(1))
-        step = torch.cat([update.step[name].flatten() for name in jacobian])
-        return torch.linalg.lstsq(torch.cat(blocks, 1).T, step[:, None]).solution[:, 0]
 
     def blind(self, knowledge: Knowledge) -> Tensor:
         """The most frequent public label."""

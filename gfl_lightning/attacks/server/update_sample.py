@@ -10,8 +10,10 @@ from torch import Tensor
 
 from gfl_lightning.attacks.attack import Adversary, Attack
 from gfl_lightning.attacks.knowledge import Knowledge
-from gfl_lightning.attacks.scores import cosine
+from gfl_lightning.attacks.prior import sharpened
+from gfl_lightning.attacks.scores import cosine, how_close
 from gfl_lightning.attacks.server.updates import Split, Update, leading_pair, split_rank_one, updates_of
+from gfl_lightning.attacks.units import multiples
 from gfl_lightning.attacks.views import Kinds, View
 from gfl_lightning.federated.protocol.messages import JacobianAggregate, ModelUpload
 
@@ -21,7 +23,8 @@ class UpdateSample(Attack[Knowledge]):
     """−ΔW1/η = (Σ_i δ_i) xᵀ + Σ_o R_o ∇C_k[o]: without the server's own ∇C_k it has rank one, and x is its row.
 
     In V1 nothing need be taken away. Holds for every encoder that meets its features as W x. The sign of x is that for
-    which δ has the sign of W̄2ᵀ Σ r (structured encoder), or for which more of x is positive.
+    which δ has the sign of W̄2ᵀ Σ r, or of what the Jacobians of public records make of Σ r; where Σ r is not known,
+    that for which more of x is positive. What is known of records sharpens a direction that noise blurs.
 
     >>> from gfl_lightning.attacks.views import Round
     >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
@@ -44,7 +47,7 @@ class UpdateSample(Attack[Knowledge]):
     rounds: int = 2
     adversary: ClassVar[Adversary] = "server"
     aim: ClassVar[str] = "the record of a training client with one sample, from W_k − W̄"
-    measure: ClassVar[str] = "cosine to the record"
+    measure: ClassVar[str] = "cosine to the record, up to its sign"
     kinds: ClassVar[Kinds] = (ModelUpload,)
     helpful: ClassVar[Kinds] = (JacobianAggregate,)
 
@@ -53,13 +56,25 @@ class UpdateSample(Attack[Knowledge]):
         return super().applies(view) and view.encoder.encoder.feature_weight is not None
 
     def guess(self, view: View, knowledge: Knowledge) -> Tensor:
-        """x̂ ``[d]`` up to its scale."""
-        total = torch.zeros_like(knowledge.mean)
+        """x̂ ``[d]``, of the usual length of records."""
+        total, clear = torch.zeros_like(knowledge.mean), []
         for one, update in updates_of(view, self.rounds):
             parts = self.split(view, update)
-            v = parts.v * self._sign(view, one.weights, parts, update)
-            total = total + (v if not bool(total.any()) or float(v @ total) > 0 else -v)
-        return total if bool(total.any()) else self.blind(knowledge)
+            v = parts.v * self._sign(view, one.weights, parts, update, knowledge)
+            clear.append(self._clear(view, parts, knowledge))
+            total = total + clear[-1] * (v if not bool(total.any()) or float(v @ total) > 0 else -v)
+        if not bool(total.any()):
+            return self.blind(knowledge)
+        clarity = sum(clear) / len(clear)
+        length = float(knowledge.as_sent.square().sum(1).mean() / clarity)
+        noise = (1 - clarity) * length / len(total) + knowledge.disguise**2
+        return sharpened(total / total.norm() * length**0.5, noise, knowledge.public_x)
+
+    @staticmethod
+    def _clear(view: View, parts: Split, knowledge: Knowledge) -> float:
+        """The share of ‖u vᵀ‖² that is not noise: the best u vᵀ of noise on W_k alone is σ/η (√m + √d) long."""
+        edge = knowledge.std.get(ModelUpload, 0.0) / view.lr * (len(parts.u) ** 0.5 + len(parts.v) ** 0.5)
+        return max(0.0, 1 - (edge / max(float(parts.u.norm()), torch.finfo(parts.u.dtype).tiny)) ** 2)
 
     def split(self, view: View, update: Update) -> Split:
         """The parts of the feature weight's step."""
@@ -71,26 +86,29 @@ class UpdateSample(Attack[Knowledge]):
         return Split(torch.zeros(view.encoder.num_classes), u, v)
 
     @staticmethod
-    def _sign(view: View, weights: dict[str, Tensor], parts: Split, update: Update) -> float:
+    def _sign(view: View, weights: dict[str, Tensor], parts: Split, update: Update, knowledge: Knowledge) -> float:
         structure = view.encoder.structure
-        if structure is None:
+        if structure is not None:
+            _, W2 = structure.split(weights)
+            R = parts.residual if update.compensation else structure.split(update.step)[1].sum(1)
+            return 1.0 if float(parts.u @ (R @ W2)) >= 0 else -1.0
+        held = multiples(view.encoder, weights, knowledge.public_x)
+        if held is None or not update.compensation:
             return 1.0 if float(parts.v.pow(3).sum()) >= 0 else -1.0
-        _, W2 = structure.split(weights)
-        R = parts.residual if update.compensation else structure.split(update.step)[1].sum(1)
-        return 1.0 if float(parts.u @ (R @ W2)) >= 0 else -1.0
+        return 1.0 if float(parts.u @ (parts.residual @ held.view(len(parts.residual), -1))) >= 0 else -1.0
 
     def blind(self, knowledge: Knowledge) -> Tensor:
         """The mean public record."""
         return knowledge.mean
 
     def score(self, guess: Tensor, truth: Tensor) -> float:
-        """Cosine."""
-        return cosine(guess, truth)
+        """Cosine, of the record or of its opposite."""
+        return max(cosine(guess, truth), cosine(-guess, truth))
 
     def in_words(self, success: float, read: float) -> str:
         """How many are read, or how close it comes."""
         if read > 0.995:
             return "the server reads every training client's record"
         if read > 0.05:
-            return f"the server reads {100 * read:.0f} of 100 training client's records"
-        return f"the server comes close to a training client's record (cosine {success:.2f})"
+            return f"the server reads {100 * read:.0f} of 100 training clients' records"
+        return f"the server knows a training client's record {how_close(success)}"

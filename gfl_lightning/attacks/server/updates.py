@@ -12,6 +12,8 @@ from torch import Tensor
 from gfl_lightning.attacks.views import Round, View
 from gfl_lightning.federated.protocol.messages import JacobianAggregate, ModelUpload
 
+STILL = 1e-4
+
 
 class Update(NamedTuple):
     """A client's step and what the server had sent for it.
@@ -49,7 +51,7 @@ class Split(NamedTuple):
 
 
 def split_rank_one(step: Tensor, compensation: Tensor, iterations: int) -> Split:
-    """step ≈ u vᵀ + Σ_o R_o compensation_o, ``[m, d], [c, m, d]``: least squares by turns.
+    """step ≈ u vᵀ + Σ_o R_o compensation_o, ``[m, d], [c, m, d]``: least squares by turns, until Σ r stands.
 
     The server knows the compensation to the bit, noise that it holds included, so noise on ∇ĥ does not blur W_k.
     """
@@ -58,12 +60,15 @@ def split_rank_one(step: Tensor, compensation: Tensor, iterations: int) -> Split
     gram = flat @ flat.T
     ridge = 1e-8 * gram.diagonal().mean().clamp_min(torch.finfo(step.dtype).tiny)
     gram = gram + ridge * torch.eye(c, dtype=step.dtype)
-    own = torch.zeros_like(step)
+    own, R = torch.zeros_like(step), step.new_zeros(c)
     for _ in range(iterations):
+        before = R
         R = torch.linalg.solve(gram, flat @ (step - own).flatten())
         left = step - torch.tensordot(R, compensation, 1)
         u, v = leading_pair(left)
         own = torch.outer(u, v)
+        if float((R - before).norm()) <= STILL * float(R.norm()):
+            break
     return Split(R, u, v)
 
 
@@ -74,3 +79,13 @@ def leading_pair(matrix: Tensor) -> tuple[Tensor, Tensor]:
     v = u @ matrix
     scale = v.norm().clamp_min(torch.finfo(v.dtype).tiny)
     return u * scale, v / scale
+
+
+def solved_residual(own: float, update: Update, jacobian: dict[str, Tensor]) -> Tensor:
+    """Σ r ``[c]`` by least squares over all weights: −ΔW/η = (Ã_kk ∇ĥ_k + ∇C_k)ᵀ Σ r, whatever the encoder."""
+    blocks = []
+    for name, J in jacobian.items():
+        sent = update.compensation.get(name)
+        blocks.append((own * J + (0 if sent is None else sent)).flatten(1))
+    step = torch.cat([update.step[name].flatten() for name in jacobian])
+    return torch.linalg.lstsq(torch.cat(blocks, 1).T, step[:, None]).solution[:, 0]

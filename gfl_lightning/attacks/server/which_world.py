@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gfl_lightning.attacks.attack import Adversary, Attack
 from gfl_lightning.attacks.knowledge import TwoWorlds
+from gfl_lightning.attacks.server.read_records import records_read
 from gfl_lightning.attacks.views import Kinds, View
 from gfl_lightning.federated.protocol.messages import FactorUpload, JacobianUpload, Message, RepresentationUpload
 
@@ -23,6 +25,10 @@ class WhichWorld(Attack[TwoWorlds]):
 
     The adversary of differential privacy: it knows all but one record of the client, and both candidates for that one.
     Where noise is Gaussian no other test on these uploads is better, so its errors bound ε from below.
+
+    Where records were replaced before anything was sent, uploads are those of other records than the candidates. What
+    the server reads off them (`records_read`) is compared instead: randomised records z by Λ = log Σ_z e^{⟨z, x_1⟩/s²}
+    − log Σ_z e^{⟨z, x_0⟩/s²} (candidates of one length), turned ones by their angles to records that are known.
 
     >>> from gfl_lightning.attacks.views import Round
     >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
@@ -46,6 +52,10 @@ class WhichWorld(Attack[TwoWorlds]):
 
     def guess(self, view: View, knowledge: TwoWorlds) -> Tensor:
         """0 or 1."""
+        if knowledge.disguise or len(knowledge.landmarks[0]):
+            found = records_read(view, knowledge)
+            if len(found):
+                return self._of_records(found, knowledge)
         ratio = 0.0
         for one in view.first(self.rounds):
             if not one.messages:
@@ -67,6 +77,21 @@ class WhichWorld(Attack[TwoWorlds]):
                 ratio += float(((seen - zero).square().sum() - (seen - one_).square().sum()) / (2 * variance))
         return torch.tensor(int(ratio > 0))
 
+    @staticmethod
+    def _of_records(found: Tensor, known: TwoWorlds) -> Tensor:
+        """The candidate that what was read, ``[found, d]``, is more like; all other records are the same in both."""
+        differ = (known.worlds[0] != known.worlds[1]).any(1)
+        likely = []
+        for x in (world[differ][0] for world in known.worlds):
+            if known.disguise:
+                exponent = (2 * found @ x - x.square().sum()) / (2 * known.disguise**2)
+                likely.append(float(torch.logsumexp(exponent, 0)))
+            else:
+                ours, theirs = (F.normalize(landmarks, dim=1) for landmarks in known.landmarks)
+                apart = F.normalize(found, dim=1) @ theirs.T - ours @ F.normalize(x, dim=0)
+                likely.append(-float(apart.square().sum(1).min()))
+        return torch.tensor(int(likely[1] > likely[0]))
+
     def blind(self, knowledge: TwoWorlds) -> Tensor:
         """Always yes, which is right half of the time."""
         return torch.tensor(1)
@@ -77,7 +102,7 @@ class WhichWorld(Attack[TwoWorlds]):
 
     def in_words(self, success: float, read: float) -> str:
         """The share."""
-        return f"the server tells in {100 * success:.0f} of 100 cases whether a record is a client's"
+        return f"the server tells in {100 * success:.0f} of 100 cases whether a client holds a record"
 
 
 def _numbers(message: Message) -> Iterator[Tensor]:

@@ -11,18 +11,20 @@ import torch
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.deploy.aggregation import Aggregation, Ask, Averaged
-from gfl_lightning.deploy.codec import Field
 from gfl_lightning.deploy.contents import Kinds
 from gfl_lightning.deploy.envelope import Envelope, Outgoing
 from gfl_lightning.deploy.evaluation import COLUMNS, Evaluation
 from gfl_lightning.deploy.masking import phases
 from gfl_lightning.deploy.masking.columns import Columns, check_neighbours
-from gfl_lightning.deploy.masking.contributions import ModelSum, SharedVectors
+from gfl_lightning.deploy.masking.contributions import SharedVectors
 from gfl_lightning.deploy.masking.fixed_point import Words
 from gfl_lightning.deploy.masking.messages import Enrolment, MaskedUpload, Opening, Preparation, SealedSum
+from gfl_lightning.deploy.masking.model_sum import ModelSum
+from gfl_lightning.deploy.masking.noise import NoiseRule, Whole
 from gfl_lightning.deploy.masking.options import Masking
 from gfl_lightning.deploy.masking.ticket import Ticket
 from gfl_lightning.deploy.masking.unmasker import Unmasker
+from gfl_lightning.deploy.rules import Field
 from gfl_lightning.engine.engine import DivergedError
 from gfl_lightning.engine.evaluation import SPLITS
 from gfl_lightning.federated.exchange.neighbourhood import rows_by_hop
@@ -56,6 +58,7 @@ class MaskedAggregation(Aggregation):
         vectors: which numbers are shared.
         site_of: the site of each client.
         names: of the clients, for refusals.
+        noise: who puts noise on models.
     """
 
     server: ServerParty
@@ -63,12 +66,14 @@ class MaskedAggregation(Aggregation):
     vectors: SharedVectors
     site_of: Sequence[str]
     names: Sequence[str]
+    noise: NoiseRule = Whole()  # noqa: RUF009  # frozen
     run: str = field(default_factory=lambda: secrets.token_hex(16), init=False)
     _unmasker: Unmasker = field(init=False)
     _columns: Columns = field(init=False)
     _until: int = field(default=0, init=False)
     _opened: _Opened | None = field(default=None, init=False)
     _in_use: frozenset[str] = field(default=frozenset(), init=False)
+    _shares: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         N = self.server.num_clients
@@ -186,6 +191,8 @@ class MaskedAggregation(Aggregation):
         notes = {"run": self.run, "clients": self.server.num_clients, "sites": sorted(set(self.site_of))}
         replies, _ = ask(phases.ENROL, t, dict.fromkeys(sites, Outgoing(notes=notes)))
         roll = self._unmasker.roll(_one_each(Enrolment, replies))
+        self._shares = {site: int(count) for site, count in roll.shares.items()}
+        self.noise.require_enough(Ticket(self.run, t, phases.TRAIN), self._shares, self._shares)
         replies, _ = ask(phases.KEYS, t, dict.fromkeys(roll.identity, Outgoing([roll])))
         preparations = _one_each(Preparation, replies)
         rosters = self._unmasker.rosters(phases.tickets_from(self.run, t, rounds), preparations)
@@ -208,6 +215,8 @@ class MaskedAggregation(Aggregation):
         masked = {site: one for site, sent in uploads.items() for one in sent if isinstance(one, MaskedUpload)}
         try:
             survivors = self._unmasker.survivors(ticket, masked)
+            if ticket.phase == phases.TRAIN:
+                self.noise.require_enough(ticket, self._shares, survivors)
             notes = {"phase": ticket.phase, "survivors": survivors}
             replies, _ = ask(phases.OPEN, ticket.round, dict.fromkeys(survivors, Outgoing(notes=notes)))
             return self._unmasker.total(ticket, masked, _one_each(Opening, replies)), survivors

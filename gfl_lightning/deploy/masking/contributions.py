@@ -10,21 +10,18 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require
-from gfl_lightning.deploy.evaluation import COLUMNS
 from gfl_lightning.deploy.masking.columns import SiteColumns, by_site
-from gfl_lightning.engine.evaluation import SPLITS
-from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.protocol.messages import (
     FactorAggregate,
     FactorUpload,
     JacobianAggregate,
     JacobianUpload,
     Message,
-    ModelUpload,
     RepresentationAggregate,
     RepresentationUpload,
 )
 from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
 from gfl_lightning.models.model import Model
 
 
@@ -32,17 +29,18 @@ from gfl_lightning.models.model import Model
 class SharedVectors:
     """v_j = (ĥ_j, ∇ĥ_j) as numbers in a row, and Σ_{j≠k} Ã_kj v_j as the messages that client k trains with.
 
-    ∇ĥ_j is the Jacobian itself ``[c |W|]``, or under the Gram protocol its factors (a_j, U_j) ``[m + m d]``, which are
-    linear in what is summed too and c times fewer; a client with one sample sends U = s xᵀ like the others.
+    ∇ĥ_j is the Jacobian itself ``[c |W|]``, or its factors (a_j, U_j) ``[m + m d]``, which are linear in what is summed
+    too and c times fewer. With W̄2, which everybody has, T_k = Σ_j Ã_kj U_j and Σ_j Ã_kj a_j are ∇C_k: so the factors
+    say the same under either protocol.
 
     Args:
         model: Ψ_h and Ψ_G.
-        protocol: ``jacobian`` or ``gram``.
+        by_factors: whether Jacobians go by their factors, which only a two-layer ReLU encoder without bias has.
         compensated: whether Jacobians are shared; V1 shares none.
     """
 
     model: Model
-    protocol: ProtocolName
+    by_factors: bool
     compensated: bool
 
     @property
@@ -55,11 +53,9 @@ class SharedVectors:
         """Numbers of ∇ĥ_j or of its factors."""
         if not self.compensated:
             return 0
-        if self.protocol == "jacobian":
+        if not self.by_factors:
             return self.model.encoder.num_classes * self.model.encoder.num_weights
-        structure = self.model.encoder.structure
-        assert structure is not None
-        return structure.width * (1 + structure.num_features)
+        return self._structure.width * (1 + self._structure.num_features)
 
     def contribution(self, uploads: Sequence[Message], clients: Sequence[int], columns: SiteColumns) -> Tensor:
         """Σ_j Ã_kj v_j over a site's clients j: C's of all rows ``[rows, L, c]``, then ∇C's of those that train."""
@@ -98,18 +94,17 @@ class SharedVectors:
         messages: list[Message] = [RepresentationAggregate(k, C)]
         if gradient is None or not self.compensated:
             return messages
-        flat = gradient.to(like)
-        if self.protocol == "gram":
-            m = self.gradient_width
-            return [*messages, FactorAggregate(k, flat[:m], T=flat[m:].reshape(m, -1))]
-        rows = flat.reshape(-1, self.gradient)
-        return [*messages, JacobianAggregate(k, self._by_weight(rows, lead))]
+        rows = gradient.to(like).reshape(-1, self.gradient)
+        if not self.by_factors:
+            return [*messages, JacobianAggregate(k, self._by_weight(rows, lead))]
+        m, d = self._structure.width, self._structure.num_features
+        return [*messages, FactorAggregate(k, rows[:, :m].reshape(*lead, m), T=rows[:, m:].reshape(*lead, m, d))]
 
     @property
-    def gradient_width(self) -> int:
-        """m."""
+    def _structure(self) -> TwoLayerReLU:
+        """Of the encoder, where Jacobians go by their factors."""
         assert self.model.encoder.structure is not None
-        return self.model.encoder.structure.width
+        return self.model.encoder.structure
 
     def _gradients(self, uploads: Sequence[Message]) -> dict[int, Tensor]:
         found: dict[int, Tensor] = {}
@@ -131,69 +126,3 @@ class SharedVectors:
 def flattened(weights: Weights, names: Mapping[str, object]) -> Tensor:
     """All numbers of some weights, in the order of the names."""
     return torch.cat([weights[name].flatten() for name in names])
-
-
-SCORES = len(SPLITS) * COLUMNS
-
-
-@dataclass(frozen=True, eq=False)
-class ModelSum:
-    """Σ_k vote_k W_k with Σ_k vote_k, how many models are in it and how many were left out, and sums of metrics.
-
-    >>> one = ModelSum({"W": torch.tensor([1.0, 3.0])}, vote=2.0, trained=2, skipped=1, scores=torch.zeros(SCORES))
-    >>> ModelSum.read(one.numbers(), {"W": (2,)}, torch.zeros(1)).average["W"].tolist()
-    [0.5, 1.5]
-
-    Args:
-        total: Σ_k vote_k W_k.
-        vote: Σ_k vote_k.
-        trained: how many models are in the sum.
-        skipped: how many were left out, as they are not finite.
-        scores: sums of metrics, of all splits in a row.
-    """
-
-    total: Weights
-    vote: float
-    trained: int
-    skipped: int
-    scores: Tensor
-
-    @classmethod
-    def of(
-        cls,
-        uploads: Sequence[Message],
-        votes: Mapping[int, float],
-        skipped: int,
-        shapes: Mapping[str, tuple[int, ...]],
-        scores: Tensor,
-    ) -> ModelSum:
-        """Of the clients of one site."""
-        models = [upload for upload in uploads if isinstance(upload, ModelUpload)]
-        total = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        for model in models:
-            total = {name: part + votes[model.client] * model.weights[name].double() for name, part in total.items()}
-        return cls(total, sum(votes[model.client] for model in models), len(models), skipped, scores)
-
-    @staticmethod
-    def size(num_weights: int) -> int:
-        """Numbers of one for so many weights."""
-        return num_weights + 3 + SCORES
-
-    def numbers(self) -> Tensor:
-        """All of it in a row."""
-        counts = torch.tensor([self.vote, self.trained, self.skipped], dtype=torch.float64)
-        return torch.cat([*(part.flatten() for part in self.total.values()), counts, self.scores.flatten()])
-
-    @classmethod
-    def read(cls, numbers: Tensor, shapes: Mapping[str, tuple[int, ...]], like: Tensor) -> ModelSum:
-        """From all of it in a row, weights in the type of ``like``."""
-        sizes = [math.prod(shape) for shape in shapes.values()]
-        *parts, counts, scores = numbers.split([*sizes, 3, SCORES])
-        total = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-        vote, trained, skipped = counts.tolist()
-        return cls({n: part.to(like.dtype) for n, part in total.items()}, vote, round(trained), round(skipped), scores)
-
-    @property
-    def average(self) -> Weights:
-        """W̃."""
-        return {name: part / self.vote for name, part in self.total.items()}

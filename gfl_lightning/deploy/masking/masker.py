@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
@@ -75,6 +76,7 @@ class Masker:
         trusted: identities by site, known from elsewhere than this server; empty means that the server's word is taken.
         openings: the sums that the site has helped to open.
         of_sites: how many sites the federation has, of which t must be there; at least those that are known.
+        shares: how many shares of noise the site adds to every sum of models.
     """
 
     name: str
@@ -85,6 +87,8 @@ class Masker:
     trusted: Mapping[str, bytes] = field(default_factory=dict)
     openings: Openings = field(default_factory=Openings)
     of_sites: int = 0
+    shares: int = 0
+    shares_of: dict[str, int] = field(default_factory=dict, init=False)
     _channel: AgreementKey = field(default_factory=AgreementKey.new, init=False, repr=False)
     _channels: dict[str, bytes] = field(default_factory=dict, init=False)
     _identities: dict[str, bytes] = field(default_factory=dict, init=False)
@@ -96,22 +100,28 @@ class Masker:
     def enrol(self) -> Enrolment:
         """Who this is, and the key for boxes."""
         public = self._channel.public
-        signature = self.identity.sign(self._enrolled(self.name, public))
-        return Enrolment(to_tensor(self.identity.public), to_tensor(public), to_tensor(signature))
+        signature = self.identity.sign(self._enrolled(self.name, public, self.shares))
+        shares = torch.tensor([self.shares])
+        return Enrolment(to_tensor(self.identity.public), to_tensor(public), to_tensor(signature), shares)
 
     def meet(self, roll: Roll) -> None:
         """Learn who the others are; a site that is not whom the roll says, or a roll without this one, is refused."""
+        whole = all(set(part) == set(roll.identity) for part in (roll.channel, roll.signature, roll.shares))
+        require(whole, "the roll", "have everything of every site that it names", sorted(roll.identity))
         self._require_quorum(Ticket(self.run, 0, "enrolment"), roll.identity)
         identities = {site: to_bytes(key) for site, key in sorted(roll.identity.items())}
         channels = {site: to_bytes(key) for site, key in sorted(roll.channel.items())}
-        mine = identities.get(self.name) == self.identity.public and channels.get(self.name) == self._channel.public
+        shares = {site: int(count) for site, count in sorted(roll.shares.items())}
+        told = (identities.get(self.name), channels.get(self.name), shares.get(self.name))
+        mine = told == (self.identity.public, self._channel.public, self.shares)
         require(mine, "the roll", f"have the keys of this site, {self.name}", sorted(identities))
         for site, identity in identities.items():
             known = self.trusted.get(site, identity if not self.trusted else b"")
-            signed = is_signed_by(identity, to_bytes(roll.signature[site]), self._enrolled(site, channels[site]))
-            if identity != known or not signed:
+            enrolled = self._enrolled(site, channels[site], shares[site])
+            signed = is_signed_by(identity, to_bytes(roll.signature[site]), enrolled)
+            if identity != known or not signed or shares[site] < 0:
                 raise InputError(f"site {site} must enrol with the identity that is known of it, got another.")
-        self._identities, self._channels = identities, channels
+        self._identities, self._channels, self.shares_of = identities, channels, shares
 
     def prepare(self, tickets: Sequence[Ticket]) -> Preparation:
         """Fresh keys and seeds for some sums, in shares for all sites."""
@@ -143,17 +153,23 @@ class Masker:
             shares = {site: _share_pair(text, number) for site, text in texts.items()}
             self._sums[ticket] = _Sum(announcements, shares | {self.name: made.shares})
 
-    def masked(self, ticket: Ticket, values: Tensor, for_me: Sequence[slice] = ()) -> MaskedUpload:
+    def masked(
+        self, ticket: Ticket, values: Tensor, for_me: Sequence[slice] = (), beside: Sequence[Tensor] = ()
+    ) -> MaskedUpload:
         """The site's contribution ``[n]`` to a sum, masked; ``for_me`` are the parts that only this site shall read.
 
-        Keys and seed are gone afterwards: no second upload can be made with the same masks.
+        What is ``beside`` becomes whole numbers by itself and is added to them: no rounding depends on both. Keys and
+        seed are gone afterwards: no second upload can be made with the same masks.
         """
         if ticket not in self._sums or ticket not in self._secrets:
             raise InputError(
                 f"{ticket} must be prepared by this site and uploaded once, got it a second time or unprepared."
             )
         announcements, made = self._sums[ticket].announcements, self._secrets.pop(ticket)
-        words = self.code.encode(values.flatten(), len(announcements))
+        parts = len(announcements) * (1 + len(beside))
+        words = self.code.encode(values.flatten(), parts)
+        for more in beside:
+            words += self.code.encode(more.flatten(), parts)
         digest = roster_digest(ticket, announcements)
         pairs = {
             site: made.key.agree(announcement.public, pair_context(ticket, digest, self.name, site))
@@ -229,8 +245,8 @@ class Masker:
     def _pad(self, ticket: Ticket, number: int) -> bytes:
         return derived(self._pads[ticket], ticket.context("receiver's pad", str(number)))
 
-    def _enrolled(self, site: str, channel: bytes) -> bytes:
-        return Ticket(self.run, 0, "enrolment").context("enrolment", site, channel)
+    def _enrolled(self, site: str, channel: bytes, shares: int) -> bytes:
+        return Ticket(self.run, 0, "enrolment").context("enrolment", site, channel, str(shares))
 
 
 def _share_pair(text: bytes, number: int) -> Shares:

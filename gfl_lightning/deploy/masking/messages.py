@@ -30,13 +30,16 @@ def to_bytes(tensor: Tensor) -> bytes:
 class Enrolment(Message):
     """Site to server, once a run: its identity, the key that others lock boxes for it with, and a signature.
 
-    >>> Enrolment(torch.zeros(32).byte(), torch.zeros(32).byte(), torch.zeros(64).byte()).nbytes
-    128
+    ``shares [1]`` says how many shares of noise it adds to every sum of models, 0 where noise is not split.
+
+    >>> Enrolment(*(torch.zeros(n).byte() for n in (32, 32, 64)), shares=torch.tensor([3])).nbytes
+    136
     """
 
     identity: Tensor
     channel: Tensor
     signature: Tensor
+    shares: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,7 @@ class Roll(Message):
     identity: BySite
     channel: BySite
     signature: BySite
+    shares: BySite
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,133 +1,189 @@
-"""Differential privacy against a server that sees sums alone: everybody's noise hides everybody.
+"""Noise of differential privacy split over clients: every site adds its share, and only sums with enough are opened.
 
-Each client bounds its uploads and adds its share of the noise, as without masks. The server reads nothing of what is
-shared but what W̄ carries of it, and of the models their sum. So it is granted every training client's C_k and ∇C_k,
-and Σ_k vote_k (W_k + e_k):
+    Σ_k (W̄ + u_k) + Σ_i e_i,    ‖u_k‖ ≤ C,    e_i ~ N(0, n_i σ²/m),    n_i the training clients of site i
 
-    ĥ_j + e_j, ∇ĥ_j + e_j :  (Δ/σ)² R_jᵀ (R Rᵀ)⁺ R_j,   R the rows of training clients in Ã, of those who contributed
-    W_j + e_j             :  (Δ/σ)² vote_j² / Σ_k vote_k²,   1/K with equal votes
+The server reads the sum alone, so what hides one client is everybody's noise. σ is what the account takes for each
+client's own: m shares of σ²/m are as much, so each adds √m times less than it would have to alone. A site helps to open
+a sum only if it holds m shares even without those of the ``colluding`` largest other sites, who know what they added.
+It adds the shares of all its training clients in every sum, whoever of them trained.
 
-A share of 1/K is noise that may be √K times smaller for the same ε: each of K clients adds σ/√K where it had to add σ.
-Sites that tell the server what they know take their own noise out, and add what their clients receive.
+Models and noise are whole numbers of steps γ, a power of two of which a share of noise has 2²⁴ to 2²⁵. e_i is a sum of
+normal numbers that are rounded exactly, ⌊2^b Z⌉ with some b (privacy/exact_normal.py), whose variances add up to that
+of the site's shares or a little more. The pmf of a rounded normal number is the density of that number plus one that
+is uniform on a step; so the sum of several is, at whole numbers, the density of a normal number plus several uniform
+ones, that is the rounding of the Gaussian mechanism with more noise on it: post-processing. (A sum over whole numbers
+stands for an integral here. With 2¹⁹ steps to a standard deviation or more the two differ by less than e^(−2³⁸), which
+is the δ that the account leaves out.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.privacy.accounting import SampledSteps, Spending, epsilon_of, least_multiplier
-from gfl_lightning.privacy.guarantee import Guarantee
-from gfl_lightning.privacy.protection import Protection
-from gfl_lightning.privacy.releases import Facts, Releases, releases, with_multiplier
+from gfl_lightning.deploy.masking.ticket import Ticket
+from gfl_lightning.federated.protocol.messages import Message, ModelUpload
+from gfl_lightning.models.encoders.encoder import Weights
+from gfl_lightning.privacy.exact_normal import FINENESS, rounded_normal
+from gfl_lightning.privacy.noise_source import KEY_BYTES, NoiseSource
 
-TRUSTED = 1e-6
-Attendance = tuple[Tensor, Tensor]
+DIGITS = 6  # of a variance, to the base 4: a site adds at most 4⁻⁵ of it more than it must
+FINEST = 30
 
 
-@dataclass(frozen=True, eq=False)
-class MaskedView:
-    """Share of (Δ/σ)² of each client's uploads that reaches a server which sees masked sums ``[N]``.
+class NoiseRule(ABC):
+    """Who puts noise on models whose sum alone is read."""
 
-    >>> alone = torch.eye(4, dtype=torch.float64)[:, None]
-    >>> MaskedView.of(alone, torch.full((4,), 0.25)).update.tolist()
-    [0.25, 0.25, 0.25, 0.25]
+    @abstractmethod
+    def shares(self, training: int) -> int:
+        """How many shares of noise a site with so many training clients adds to every sum."""
+
+    @abstractmethod
+    def votes(self, votes: Mapping[int, float]) -> Mapping[int, float]:
+        """The weight of each client's model in the sum."""
+
+    @abstractmethod
+    def bounded(self, models: Sequence[Message], W: Weights) -> Sequence[Message]:
+        """Models as they may enter the sum, W̄ being where they started."""
+
+    @abstractmethod
+    def beside(self, shares: int, numbers: Tensor, of_models: int) -> list[Tensor]:
+        """What is added to a site's contribution, whose first ``of_models`` numbers are of models."""
+
+    @abstractmethod
+    def require_enough_for(
+        self, site: str, ticket: Ticket, shares: Mapping[str, int], contributing: Collection[str]
+    ) -> None:
+        """Refuse a sum over some sites whose noise does not hide each client of one of them."""
+
+    def require_enough(self, ticket: Ticket, shares: Mapping[str, int], contributing: Collection[str]) -> None:
+        """The same for each site that contributes."""
+        for site in sorted(contributing):
+            self.require_enough_for(site, ticket, shares, contributing)
+
+
+@dataclass(frozen=True)
+class Whole(NoiseRule):
+    """Every client has put its own noise on its model, if there is any: nothing is added to sums.
+
+    >>> Whole().shares(5)
+    0
+    """
+
+    def shares(self, training: int) -> int:
+        """None."""
+        return 0
+
+    def votes(self, votes: Mapping[int, float]) -> Mapping[int, float]:
+        """As the server tells them."""
+        return votes
+
+    def bounded(self, models: Sequence[Message], W: Weights) -> Sequence[Message]:
+        """As they are."""
+        return models
+
+    def beside(self, shares: int, numbers: Tensor, of_models: int) -> list[Tensor]:
+        """Nothing."""
+        return []
+
+    def require_enough_for(
+        self, site: str, ticket: Ticket, shares: Mapping[str, int], contributing: Collection[str]
+    ) -> None:
+        """Every sum will do."""
+
+
+@dataclass(frozen=True)
+class Split(NoiseRule):
+    """Every site adds its clients' shares of the noise.
+
+    >>> split = Split(std=4.0, clip=1.0, over=5, colluding=1)
+    >>> split.counted("a", {"a": 2, "b": 3, "c": 4}, ["a", "b", "c"])
+    5
 
     Args:
-        shared: of ĥ_j and ∇ĥ_j.
-        update: of W_k.
+        std: σ, the noise that a client would need alone.
+        clip: C.
+        over: m, how many shares make up σ².
+        colluding: how many sites may tell the server which noise they have added.
     """
 
-    shared: Tensor
-    update: Tensor
+    std: float
+    clip: float
+    over: int
+    colluding: int
 
-    @classmethod
-    def of(
-        cls,
-        others: Tensor,
-        votes: Tensor,
-        contributing: Collection[int] | None = None,
-        colluding: Collection[int] = (),
-    ) -> MaskedView:
-        """From Ã without its diagonal ``[N, L, N]`` and the votes ``[N]``.
+    def shares(self, training: int) -> int:
+        """One for each client that trains."""
+        return training
 
-        ``contributing`` are the clients in the sums, all by default: whoever drops out adds no noise and puts no pad on
-        its own sum. ``colluding`` are clients whose sites tell the server their data, noise and what they receive.
+    def votes(self, votes: Mapping[int, float]) -> Mapping[int, float]:
+        """1, whatever the server says: it could make the others' noise small against one client's model."""
+        return dict.fromkeys(votes, 1.0)
+
+    @property
+    def step(self) -> float:
+        """γ, a power of two."""
+        return 2.0 ** (math.frexp(self.std / math.sqrt(self.over))[1] - 1 - FINENESS)
+
+    def finenesses(self, shares: int) -> list[int]:
+        """b of normal numbers ⌊2^b Z⌉ of steps that together have the variance of so many shares, or a little more."""
+        if not shares:
+            return []
+        variance = shares * (self.std / self.step) ** 2 / self.over * (1 + 1e-12)
+        lowest = (math.frexp(variance)[1] - 1) // 2 + 1 - DIGITS
+        rest, found = math.ceil(variance / 4.0**lowest), list[int]()
+        for fineness in range(lowest, lowest + DIGITS + 1):
+            rest, digit = divmod(rest, 4)
+            found += [min(fineness, FINEST)] * (digit * 4 ** max(0, fineness - FINEST))
+        return found
+
+    def bounded(self, models: Sequence[Message], W: Weights) -> Sequence[Message]:
+        """W̄ + u min(1, C/‖u‖), in double precision and whole steps."""
+        return [self._bounded(model, W) for model in models if isinstance(model, ModelUpload)]
+
+    def _bounded(self, model: ModelUpload, W: Weights) -> ModelUpload:
+        start = {name: weight.double() for name, weight in W.items()}
+        update = {name: model.weights[name].double() - weight for name, weight in start.items()}
+        norm = float(torch.stack([part.square().sum() for part in update.values()]).sum().sqrt())
+        scale = min(1.0, self.clip / norm) if norm > 0 else 1.0
+        moved = {name: weight + scale * update[name] for name, weight in start.items()}
+        return replace(
+            model, weights={name: (weight / self.step).round() * self.step for name, weight in moved.items()}
+        )
+
+    def beside(self, shares: int, numbers: Tensor, of_models: int) -> list[Tensor]:
+        """N(0, n σ²/m) on the numbers of models, drawn for this contribution alone.
+
+        It is another one where the same contribution is asked for again: beside other sites' new noise the same would
+        be averaged out of two sums.
         """
-        N = len(votes)
-        known = set(range(N)) if contributing is None else set(contributing)
-        hidden = sorted(known - set(colluding))
-        rows = sorted(set(votes.nonzero().flatten().tolist()) | set(colluding) | (set(range(N)) - known))
-        shared, update = torch.ones(N, dtype=torch.float64), torch.ones(N, dtype=torch.float64)
-        R = others[rows][:, :, hidden].double().flatten(0, 1)
-        shared[hidden] = leverages(R)
-        vote = votes[hidden].double().square()
-        if float(vote.sum()) > 0:
-            update[hidden] = vote / vote.sum()
-        return cls(shared, update)
+        source, steps = NoiseSource(secrets.token_bytes(KEY_BYTES)), torch.zeros(of_models, dtype=torch.int64)
+        for fineness in self.finenesses(shares):
+            steps += rounded_normal((of_models,), source, fineness)
+        noise = torch.zeros_like(numbers, dtype=torch.float64)
+        noise[:of_models] = steps * self.step
+        return [noise]
 
+    def counted(self, site: str, shares: Mapping[str, int], contributing: Collection[str]) -> int:
+        """Shares in a sum that hide a site's clients: all but those of the ``colluding`` largest other sites."""
+        others = sorted((shares[other] for other in contributing if other != site), reverse=True)
+        return shares[site] + sum(others[self.colluding :])
 
-def leverages(R: Tensor) -> Tensor:
-    """H_jj of H = Rᵀ (R Rᵀ)⁺ R ``[n]`` for rows ``[K, n]``; 1 where some direction is too weak for it to be trusted."""
-    if not R.numel() or not R.any():
-        return torch.zeros(R.shape[1], dtype=torch.float64)
-    _, singular, V = torch.linalg.svd(R, full_matrices=False)
-    relative = singular / singular.max()
-    nothing = relative <= max(R.shape) * torch.finfo(R.dtype).eps
-    if bool((relative[~nothing] < TRUSTED).any()):
-        return torch.ones(R.shape[1], dtype=torch.float64)
-    return V[~nothing].square().sum(0).clamp_max(1)
-
-
-def masked_spending(made: Releases, view: MaskedView, attendance: Attendance) -> Spending:
-    """What the server has seen of the client of which it has seen most, each having trained and shared so often.
-
-    Local steps on samples are counted as if the models came one by one.
-    """
-    trained, shared = (counts.double() for counts in attendance)
-    of_shared = made.costs["hidden"].mu_squared + made.costs["jacobian"].mu_squared
-    mu_squared = _product(shared * view.shared, of_shared) + _product(
-        trained * view.update, made.costs["update"].mu_squared
-    )
-    pure = _product(shared, made.costs["hidden"].pure + made.costs["jacobian"].pure)
-    pure = pure + _product(trained, made.costs["update"].pure)
-    sampled = () if made.step is None else (SampledSteps(*made.step, int(trained.max()) * made.facts.steps),)
-    return Spending(float(mu_squared.max()), sampled, float(pure.max()))
-
-
-def masked_epsilon(
-    protection: Protection, guarantee: Guarantee, facts: Facts, view: MaskedView, attendance: Attendance
-) -> float:
-    """ε at δ against a server that sees masked sums; ∞ where something has no bound or no noise."""
-    made = releases(protection, guarantee, facts)
-    if made.gaps:
-        return math.inf
-    return epsilon_of(masked_spending(made, view, attendance), guarantee.delta, guarantee.accountant)
-
-
-def split_noise(
-    protection: Protection, guarantee: Guarantee, facts: Facts, view: MaskedView, attendance: Attendance
-) -> Protection:
-    """The protection with each client's share of the least noise that keeps the rounds within ``max_epsilon``."""
-    budget = guarantee.max_epsilon
-    if budget is None:
-        raise InputError("max_epsilon must be given where noise is split, got None.")
-
-    def spending(z: float) -> Spending:
-        made = releases(with_multiplier(protection, guarantee, facts, z), guarantee, facts)
-        if made.gaps:
-            raise InputError(f"noise must be split over bounded uploads, got {', '.join(made.gaps)}.")
-        return masked_spending(made, view, attendance)
-
-    z = least_multiplier(spending, budget, guarantee.delta, guarantee.accountant)
-    return with_multiplier(protection, guarantee, facts, z)
-
-
-def _product(share: Tensor, cost: Tensor) -> Tensor:
-    """share · cost, with 0 · ∞ = 0."""
-    return torch.where(share > 0, share * cost, 0.0)
+    def require_enough_for(
+        self, site: str, ticket: Ticket, shares: Mapping[str, int], contributing: Collection[str]
+    ) -> None:
+        """m shares must be left without the ``colluding`` largest other sites."""
+        counted = self.counted(site, shares, contributing)
+        if counted < self.over:
+            raise InputError(
+                f"{ticket} must hold {self.over} shares of noise for the clients of {site} without those of the "
+                f"{self.colluding} largest other sites, got {counted}; take a smaller masking.split, or wait for more "
+                "sites."
+            )

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from gfl_lightning.deploy.codec import Contents, Field
 from gfl_lightning.deploy.masking.announcements import ANNOUNCED_BYTES
 from gfl_lightning.deploy.masking.keys import KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from gfl_lightning.deploy.masking.shamir import SHARE_BYTES
 from gfl_lightning.deploy.masking.ticket import Ticket
+from gfl_lightning.deploy.rules import Contents, Field
 
 ENROL, KEYS, ROSTER, OPEN = "mask_enrol", "mask_keys", "mask_roster", "mask_open"
 SHARE, TRAIN, FINISH = "share", "train", "finish"
@@ -29,15 +29,22 @@ def _by_site(name: str, sites: Sequence[str], field: Field) -> Contents:
     return {f"{name}.{site}": Field(field.shapes, field.dtype, optional=True) for site in sites}
 
 
+_ENROLMENT: Contents = {
+    "identity": _bytes(KEY_BYTES),
+    "channel": _bytes(KEY_BYTES),
+    "signature": _bytes(SIGNATURE_BYTES),
+    "shares": Field(((1,),), torch.int64),
+}
+
+
 def enrolment() -> Contents:
     """Of an :class:`Enrolment`."""
-    return {"identity": _bytes(KEY_BYTES), "channel": _bytes(KEY_BYTES), "signature": _bytes(SIGNATURE_BYTES)}
+    return dict(_ENROLMENT)
 
 
 def roll(sites: Sequence[str]) -> Contents:
     """Of a :class:`Roll`."""
-    sizes = {"identity": KEY_BYTES, "channel": KEY_BYTES, "signature": SIGNATURE_BYTES}
-    return {name: one for part, size in sizes.items() for name, one in _by_site(part, sites, _bytes(size)).items()}
+    return {name: one for part, field in _ENROLMENT.items() for name, one in _by_site(part, sites, field).items()}
 
 
 def preparation(sites: Sequence[str], sums: int) -> Contents:

@@ -10,19 +10,21 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
-from gfl_lightning.deploy.codec import Field
 from gfl_lightning.deploy.contents import Kinds
 from gfl_lightning.deploy.envelope import Envelope
 from gfl_lightning.deploy.evaluation import COLUMNS, Evaluation
 from gfl_lightning.deploy.masking import phases
 from gfl_lightning.deploy.masking.columns import SiteColumns
-from gfl_lightning.deploy.masking.contributions import ModelSum, SharedVectors
+from gfl_lightning.deploy.masking.contributions import SharedVectors
 from gfl_lightning.deploy.masking.keys import Identity
 from gfl_lightning.deploy.masking.masker import Masker
 from gfl_lightning.deploy.masking.messages import Roll, Roster, SealedSum
+from gfl_lightning.deploy.masking.model_sum import BASE, ModelSum
+from gfl_lightning.deploy.masking.noise import NoiseRule, Whole
 from gfl_lightning.deploy.masking.openings import Openings
 from gfl_lightning.deploy.masking.options import Masking
 from gfl_lightning.deploy.masking.ticket import Ticket
+from gfl_lightning.deploy.rules import Field
 from gfl_lightning.deploy.site_party import Handler, SiteParty
 from gfl_lightning.engine.evaluation import SPLITS
 from gfl_lightning.federated.protocol.messages import Message, RepresentationAggregate
@@ -44,6 +46,7 @@ class MaskedSite(SiteParty):
         name: of the site.
         folder: where its identity and its openings are kept.
         trusted: identities of the sites, known from elsewhere than the server; empty means that its word is taken.
+        noise: who puts noise on models.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class MaskedSite(SiteParty):
         name: str,
         folder: Path,
         trusted: Mapping[str, bytes] | None = None,
+        noise: NoiseRule = Whole(),  # noqa: B008  # frozen
     ) -> None:
         self.graph, self.numbers, self.own, self.model, self.clients = (
             inner.graph,
@@ -63,7 +67,7 @@ class MaskedSite(SiteParty):
             inner.clients,
         )
         for client in self.clients.values():
-            client.whole_factors = True
+            client.whole_factors = vectors.by_factors
         self._inner, self._masking, self._vectors, self._name = inner, masking, vectors, name
         self._trusted = dict(trusted or {})
         self._identity = Identity.kept_in(folder / IDENTITY)
@@ -73,6 +77,7 @@ class MaskedSite(SiteParty):
         self._sites: list[str] = []
         self._rows = 0
         self._skipped = 0
+        self._noise, self._shares, self._weights = noise, noise.shares(inner.training_clients), dict[str, Tensor]()
 
     def share(self, t: int, weights: Weights, sharing: Sequence[int]) -> list[Message]:
         """Σ_j Ã_kj v_j over the site's clients, for every receiver, masked; the own clients' sums under a pad too."""
@@ -104,22 +109,25 @@ class MaskedSite(SiteParty):
         """The models of the clients that train and have received their sums; they do not leave as they are."""
         have = {message.client for message in received if isinstance(message, RepresentationAggregate)}
         ready = [k for k in training if k in have or self.model.aggregator.isolates]
+        self._weights = weights
         models = self._inner.train(t, weights, received, ready, lr)
         self._skipped = len(ready) - len(models)
         return models
 
     def sent(self, t: int, models: Sequence[Message], reports: Sequence[Message]) -> list[Message]:
-        """Σ_k vote_k W_k over the site's clients, and sums of metrics, masked."""
+        """Σ_k vote_k W_k over the site's clients, and sums of metrics, masked; its shares of noise beside them."""
         masker, columns = self._ready()
-        votes = dict(zip(sorted(self.numbers), columns.votes.tolist(), strict=True))
-        most = self._masking.code.limit(len(self._sites))
+        votes = self._noise.votes(dict(zip(sorted(self.numbers), columns.votes.tolist(), strict=True)))
+        most = BASE**2 * self._masking.code.limit(len(self._sites))
         scores = sum(
             (one.sums for one in reports if isinstance(one, Evaluation)), torch.zeros(len(SPLITS), COLUMNS).double()
         )
         finite = scores.flatten().nan_to_num(most, most, most).clamp(-most, most)
-        summed = ModelSum.of(models, votes, self._skipped, self.model.shapes, finite)
+        bounded = self._noise.bounded(models, self._weights)
+        numbers = ModelSum.of(bounded, votes, self._skipped, self.model.shapes, finite).numbers()
         self._skipped = 0
-        return [masker.masked(self._ticket(t, phases.TRAIN), summed.numbers())]
+        beside = self._noise.beside(self._shares, numbers, self.model.num_weights)
+        return [masker.masked(self._ticket(t, phases.TRAIN), numbers, beside=beside)]
 
     def logits(self, weights: Weights, received: Sequence[Message]) -> Tensor:
         """As the clients predict."""
@@ -179,6 +187,7 @@ class MaskedSite(SiteParty):
             self._trusted,
             self._openings,
             len(self._sites),
+            self._shares,
         )
         return [self._masker.enrol()], {}
 
@@ -199,7 +208,11 @@ class MaskedSite(SiteParty):
     def _open(self, envelope: Envelope) -> Answer:
         """Help to open a sum."""
         ticket = self._ticket(envelope.round, str(envelope.notes["phase"]))
-        return [self._known().open(ticket, list(envelope.notes["survivors"]))], {}
+        masker, survivors = self._known(), list(envelope.notes["survivors"])
+        if ticket.phase == phases.TRAIN:
+            require(set(survivors) <= set(masker.shares_of), "survivors", "be sites of the roll", survivors)
+            self._noise.require_enough_for(self._name, ticket, masker.shares_of, survivors)
+        return [masker.open(ticket, survivors)], {}
 
     def _tickets(self, t: int) -> list[Ticket]:
         return phases.tickets_from(self._known().run, t, self._masking.rounds_ahead)

@@ -73,6 +73,7 @@ class Unmasker:
             {site: made.identity for site, made in enrolments.items()},
             {site: made.channel for site, made in enrolments.items()},
             {site: made.signature for site, made in enrolments.items()},
+            {site: made.shares for site, made in enrolments.items()},
         )
 
     def rosters(self, tickets: Sequence[Ticket], preparations: Mapping[str, Preparation]) -> dict[str, Roster]:

@@ -19,12 +19,10 @@ from gfl_lightning.deploy.boxes import SECOND
 from gfl_lightning.deploy.configuration import Deployment
 from gfl_lightning.deploy.defences import write_identities
 from gfl_lightning.deploy.folders import ServerFolder, SiteFolder, write_json
+from gfl_lightning.deploy.nvflare.jobs import ADMIN, CONTROLLER, EXECUTOR, HEARTBEAT_TIMEOUT, OPERATOR
 
-ORGANISATION, ADMIN, PROJECT = "gfl", "admin@gfl.local", "gfl"
-SERVER, SITES, OPERATOR, AUTHORITY = "server", "sites", "operator", "authority"
-EXECUTOR = "gfl_lightning.deploy.nvflare.executor.SiteExecutor"
-CONTROLLER = "gfl_lightning.deploy.nvflare.controller.RoundsController"
-HEARTBEAT_TIMEOUT = 30
+ORGANISATION, PROJECT = "gfl", "gfl"
+SERVER, SITES, AUTHORITY = "server", "sites", "authority"
 NOTHING = {"shell_commands": "none", "byoc": "none", "clone_job": "none", "server-predeployed-flwr": "none"}
 MAY = {"submit_job": "any", "manage_job": "any", "download_job": "none", "view": "any", "operate": "any"}
 
@@ -109,40 +107,3 @@ def _narrow(folder: Path, component: str) -> None:
         server["heart_beat_timeout"] = HEARTBEAT_TIMEOUT
     write_json(local / "resources.json", resources)
     write_json(local / "authorization.json", {"format_version": "1.0", "permissions": {"project_admin": MAY | NOTHING}})
-
-
-def keep_inside(folder: Path) -> None:
-    """Let the server store jobs below its own folder, wherever that is now."""
-    file = folder / "local" / "resources.json"
-    resources = json.loads(file.read_text())
-    store = folder.resolve() / "jobs"
-    for part in resources["components"]:
-        if part["id"] == "job_manager":
-            part["args"]["uri_root"] = str(store)
-    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(store / "snapshots")
-    write_json(file, resources)
-
-
-def write_job(folder: Path, sites: list[str]) -> Path:
-    """The job of a deployment for the sites that are there: which classes run, and how quickly they look for work."""
-    job = folder / "run" / "job"
-    shutil.rmtree(job, ignore_errors=True)
-    config = job / "app" / "config"
-    config.mkdir(parents=True)
-    none: dict[str, Any] = {"task_data_filters": [], "task_result_filters": [], "components": []}
-    rounds = {"id": "rounds", "path": CONTROLLER, "args": {}}
-    write_json(
-        config / "config_fed_server.json",
-        {
-            "format_version": 2,
-            "dead_client_grace_period": 5.0,
-            "server": {"heart_beat_timeout": HEARTBEAT_TIMEOUT, "task_request_interval": 0.05},
-            "workflows": [rounds],
-            **none,
-        },
-    )
-    executor = {"tasks": ["*"], "executor": {"path": EXECUTOR, "args": {}}}
-    write_json(config / "config_fed_client.json", {"format_version": 2, "executors": [executor], **none})
-    meta = {"name": "rounds", "resource_spec": {}, "min_clients": 1, "deploy_map": {"app": ["server", *sites]}}
-    write_json(job / "meta.json", meta)
-    return job

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
-CONSOLE = "console.txt"
+from gfl_lightning.checks import InputError
+
+CONSOLE, LOCK, ENGINE = "console.txt", "operator.lock", "nvflare.private.fed"
+
+
+@contextlib.contextmanager
+def only_operator(folder: Path) -> Iterator[None]:
+    """Refuse a second operator of a kit, and end what one that was killed has left running."""
+    handle = os.open(folder / LOCK, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            raise InputError(f"DIR must not be in use by another process, got {str(folder)!r}.") from taken
+        _end_orphans(folder)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _end_orphans(folder: Path) -> None:
+    """End processes of NVFlare that run from a folder which no operator holds."""
+    here, found = str(folder.resolve()), []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any(ENGINE in word for word in words) and any(word == here or word.startswith(f"{here}/") for word in words):
+            found.append(process)
+    for process in found:
+        _tell(process, gently=False)
+    psutil.wait_procs(found, timeout=10)
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

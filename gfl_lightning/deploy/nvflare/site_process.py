@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gfl_lightning.deploy.folders import SiteFolder
 from gfl_lightning.deploy.nvflare import processes
+from gfl_lightning.deploy.nvflare.kit_check import require_kit
 from gfl_lightning.deploy.site_model import FILE
 from gfl_lightning.deploy.site_table import SiteTable
 
@@ -28,6 +29,7 @@ class SiteProcess:
 
     def run(self) -> Path | None:
         """Take part until the server ends it; the file of the model, if one was received."""
+        require_kit(self.folder.path, "client")
         clients = self.folder.clients
         SiteTable(str(self.samples), self.folder.plan.tables, clients.names).columns()
         self.folder.use(self.samples)
@@ -38,9 +40,11 @@ class SiteProcess:
 
 def take_part(folder: Path) -> None:
     """Run NVFlare's client with the kit of a folder until the server ends it."""
-    process = processes.start(folder)
-    try:
-        while process.poll() is None:
-            time.sleep(LOOK)
-    finally:
-        processes.end(process)
+    require_kit(folder, "client")
+    with processes.only_operator(folder):
+        process = processes.start(folder)
+        try:
+            while process.poll() is None:
+                time.sleep(LOOK)
+        finally:
+            processes.end(process)

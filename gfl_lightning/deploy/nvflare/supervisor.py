@@ -7,6 +7,8 @@ the rest of the rounds, from the checkpoint that every round leaves, with the si
 from __future__ import annotations
 
 import contextlib
+import io
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,12 +21,18 @@ from gfl_lightning.deploy.folders import ServerFolder, read_json
 from gfl_lightning.deploy.news import NewsFile
 from gfl_lightning.deploy.nvflare import processes
 from gfl_lightning.deploy.nvflare.controller import REFUSAL
-from gfl_lightning.deploy.nvflare.kits import ADMIN, OPERATOR, keep_inside, write_job
+from gfl_lightning.deploy.nvflare.jobs import ADMIN, OPERATOR, keep_inside, write_job
+from gfl_lightning.deploy.nvflare.kit_check import require_free_port, require_kit
 from gfl_lightning.deploy.outcome import read_outcome
+from gfl_lightning.whole_files import whole_file
 
+Process = subprocess.Popen[bytes]
 LOOK = 0.5
+START = 300.0  # a machine that is busy with other things takes more than a minute
 SETTLE = 2 * 5.0  # two heartbeats of a site
+RETURN = 30.0 + SETTLE  # after the server was away: a site gives a heartbeat 30 s before it sends another
 RECENT = 20.0
+PROGRESS = "progress.gfl"
 BETWEEN_LOOKS, WARM_UP = 5.0, 30.0  # a site needs some seconds to start its part of a job
 
 
@@ -54,32 +62,37 @@ class Supervisor:
         done = read_outcome(self.folder)
         if done is not None:
             return done
+        self.folder.require_whole()
         self.folder.run.mkdir(parents=True, exist_ok=True)
         (self.folder.run / REFUSAL).unlink(missing_ok=True)
         self._seen = len(NewsFile(self.folder.run).read())
         keep_inside(self.folder.path)
-        server = processes.start(self.folder.path)
-        try:
-            with self._session(server) as session:
-                found = self._supervise(session)
-                self._end_sites(session)
-            return found
-        finally:
-            processes.end(server)
+        require_kit(self.folder.path, "server")
+        with processes.only_operator(self.folder.path):
+            require_free_port(self.folder.path)
+            server = processes.start(self.folder.path)
+            try:
+                with self._session(server) as session:
+                    found = self._supervise(session, server)
+                    self._end_sites(session)
+                return found
+            finally:
+                processes.end(server)
 
     @contextlib.contextmanager
-    def _session(self, server: Any) -> Iterator[Session]:
+    def _session(self, server: Process) -> Iterator[Session]:
         """A session with the server, once it is up."""
-        ends, kit = time.monotonic() + 60, str((self.folder.path / OPERATOR).resolve())
+        ends, kit = time.monotonic() + START, str((self.folder.path / OPERATOR).resolve())
         while True:
             if server.poll() is not None:
                 raise StoppedError(f"the server did not start; {self.folder.path / processes.CONSOLE} says why")
             try:
-                session = new_secure_session(ADMIN, kit, timeout=5.0)
+                with contextlib.redirect_stdout(io.StringIO()):  # what NVFlare prints would break the bar
+                    session = new_secure_session(ADMIN, kit, timeout=5.0)
                 break
             except Exception as refused:  # the server is not up yet
                 if time.monotonic() > ends:
-                    raise StoppedError(f"the server did not answer within a minute: {refused}") from refused
+                    raise StoppedError(f"the server did not answer within five minutes: {refused}") from refused
                 time.sleep(LOOK)
         try:
             yield session
@@ -87,16 +100,16 @@ class Supervisor:
             with contextlib.suppress(Exception):
                 session.close()
 
-    def _supervise(self, session: Session) -> dict[str, Any]:
+    def _supervise(self, session: Session, server: Process) -> dict[str, Any]:
         """Submit jobs until the rounds are made."""
-        everyone, first = set(self.folder.participants), not (self.folder.run / "progress.gfl").is_file()
-        least = len(everyone) if first else self.folder.plan.least_sites
-        started = time.monotonic()
+        everyone, started, settle = set(self.folder.participants), time.monotonic(), RETURN
         while time.monotonic() - started < self.patience:
-            here = self._wait_for_sites(session, everyone, least)
+            self._wait_for_room()
+            here = self._wait_for_sites(session, everyone, self._least(everyone), settle)
+            settle = SETTLE
             before = self._seen
             job = session.submit_job(str(write_job(self.folder.path, sorted(here)).resolve()))
-            self._follow(session, job, everyone)
+            self._follow(session, server, job, everyone)
             found = read_outcome(self.folder)
             if found is not None:
                 return found
@@ -104,12 +117,35 @@ class Supervisor:
             if refusal.is_file():
                 raise InputError(read_json(refusal)["sentence"])
             self.tell(f"the job ended after {self._rounds()} rounds; it is submitted again from there")
-            least = self.folder.plan.least_sites
             started = time.monotonic() if self._seen > before else started
         raise StoppedError("no round was made for too long")
 
-    def _wait_for_sites(self, session: Session, everyone: set[str], least: int) -> set[str]:
-        """The sites that are connected, once there are enough of them and no other one is on its way."""
+    def _least(self, everyone: set[str]) -> int:
+        """How many sites there must be: all until a round is made, then as many as the plan wants."""
+        begun = (self.folder.run / PROGRESS).is_file()
+        return self.folder.plan.least_sites if begun else len(everyone)
+
+    def _wait_for_room(self) -> None:
+        """Wait until the server's folder can take a checkpoint like the last one."""
+        kept, ends, told = self.folder.run / PROGRESS, time.monotonic() + self.patience, False
+        size = kept.stat().st_size if kept.is_file() else 2**16
+        while True:
+            try:
+                with whole_file(self.folder.run / "room") as scratch:
+                    scratch.write_bytes(bytes(size))
+                (self.folder.run / "room").unlink()
+                return
+            except OSError as full:
+                why = f"nothing can be written to {self.folder.run}: {full.strerror}"
+            if time.monotonic() > ends:
+                raise StoppedError(why)
+            if not told:
+                self.tell(f"{why}; the rounds go on when there is room")
+            told = True
+            time.sleep(BETWEEN_LOOKS)
+
+    def _wait_for_sites(self, session: Session, everyone: set[str], least: int, settle: float) -> set[str]:
+        """The sites that are connected, once there are enough of them and no other one has come for a while."""
         ends, settled, said = time.monotonic() + self.patience, 0.0, set[str]()
         while time.monotonic() < ends:
             recent = self._connected(session) & everyone
@@ -117,7 +153,7 @@ class Supervisor:
                 self.tell(f"connected: {', '.join(sorted(recent)) or 'no site yet'}")
                 said, settled = recent, time.monotonic()
             enough = len(recent) >= least and everyone - set(self.folder.roster.sites) <= recent
-            if recent == everyone or (enough and time.monotonic() - settled > SETTLE):
+            if recent == everyone or (enough and time.monotonic() - settled > settle):
                 return recent
             time.sleep(LOOK)
         raise StoppedError(f"fewer than {least} sites were connected for too long")
@@ -128,13 +164,13 @@ class Supervisor:
         now, clients = time.time(), session.get_system_info().client_info
         return {str(one.name) for one in clients if now - float(one.last_connect_time or 0) < RECENT}
 
-    def _follow(self, session: Session, job: str, everyone: set[str]) -> None:
+    def _follow(self, session: Session, server: Process, job: str, everyone: set[str]) -> None:
         """Watch a job until it is over; end it where a site has come back, which only a new job can take."""
         started = looked = time.monotonic()
         idle: set[str] = set()
         while True:
             self._tell_rounds()
-            status = str(session.get_job_meta(job).get("status", ""))
+            status = self._status(session, job, server)
             if status.startswith("FINISHED") or status in ("ABORTED", "ABANDONED", "FAILED"):
                 self._tell_rounds()
                 return
@@ -143,11 +179,20 @@ class Supervisor:
                 idle = self._idle(session) & everyone
                 back = idle & before
                 if back and read_outcome(self.folder) is None:
-                    self.tell(f"{', '.join(sorted(back))} came back")
+                    self.tell(f"{', '.join(sorted(back))} is here without a part in the job, which is ended")
                     with contextlib.suppress(Exception):
                         session.abort_job(job)
                     idle = set()
             time.sleep(LOOK)
+
+    def _status(self, session: Session, job: str, server: Process) -> str:
+        """What NVFlare says of a job; nothing where it is too busy to say."""
+        if server.poll() is not None:
+            raise StoppedError(f"the server's process has ended; {self.folder.path / processes.CONSOLE} says more")
+        try:
+            return str(session.get_job_meta(job).get("status", ""))
+        except Exception:  # the session's errors have no class in common
+            return ""
 
     @staticmethod
     def _idle(session: Session) -> set[str]:

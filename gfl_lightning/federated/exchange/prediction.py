@@ -74,6 +74,18 @@ class Prediction(Predictor):
         """ĥ of every client at any weights, exact, ``[N, c]``."""
         return exchange(self._unguarded, 0, weights).uploaded_h
 
+    def slope(self, weights: Weights) -> Tensor:
+        """a_k = ∂z/∂h of every client ``[N]``: Ã_kk, or g_k Ã_kk + 1 − g_k behind a gate."""
+        own = self._own(weights).to(self.graph.x)
+        if not self.personal.gated:
+            return own
+        gate = self.terms_at(weights).gate
+        return gate * own + 1 - gate
+
+    def terms_at(self, weights: Weights) -> Terms:
+        """The personal terms at any weights, every client sharing its representation at them."""
+        return self.terms(exchange(self._unguarded, 0, weights), weights)
+
     def terms(self, now: Exchange, weights: Weights) -> Terms:
         """The personal terms that every client finds after an exchange at W̄."""
         if self.personal.is_inert:

@@ -64,6 +64,11 @@ class Scoring(Predictor):
         z = own[client, None] * h + others[client]
         return z if self.personal.is_inert else self.personal.applied(self._terms, z, h)
 
+    def slope(self, weights: Weights) -> Tensor:
+        """a_k = ∂z/∂h of every client ``[N]``."""
+        own, _ = self.neighbourhood(self.model.gamma(weights))
+        return self._terms.gate * own + 1 - self._terms.gate
+
     def neighbourhood(self, gamma: Tensor) -> tuple[Tensor, Tensor]:
         """Ã_kk ``[N]`` and C_k = Σ_{j≠k} Ã_kj ĥ_j ``[N, c]`` of the clients at hand."""
         place = self.placement

@@ -128,6 +128,7 @@ class GeneralPath(LocalPath):
                 bounded = vmap(partial(bounded_gradient, guard, self.encoder, training.loss))
                 gradient = bounded(Wk, x, target, weight, training.weight, own, C, grad_C)
             gradient |= guard.noisy(step, {name: gradient[name] for name in problem.weights})
+            gradient = {name: part.to(Wk[name]) for name, part in gradient.items()}
             for name, W in Wk.items():
                 g = gradient[name] + self.local.weight_decay * W
                 g += self.local.proximal * (W - start[name])
@@ -152,7 +153,10 @@ class GeneralPath(LocalPath):
         return gradient
 
     def _grad_C(self, exchange: Exchange, others: Tensor) -> Weights:
-        """∇C_k^l = Σ_{j≠k} (P^l)_kj ∇ĥ_j by weight, ``[k, L, c, …]``, a chunk of shared samples at a time."""
+        """∇C_k^l = Σ_{j≠k} (P^l)_kj ∇ĥ_j by weight, ``[k, L, c, …]``, a chunk of shared samples at a time.
+
+        The samples of a client are added up before clients are mixed.
+        """
         c, shapes = self.encoder.num_classes, self.encoder.shapes
         size = max(1, CHUNK_BYTES // (c * self._weight_bytes))
         grad_C = {n: others.new_zeros(*others.shape[:2], c * math.prod(shape)) for n, shape in shapes.items()}
@@ -163,9 +167,11 @@ class GeneralPath(LocalPath):
                 jacobian = vmap(jacrev(self.encoder.__call__), in_dims=(None, 0))(
                     weights, self.table.graph.x[rows[part]]
                 )
-                mixing = group.scale.columns(others[:, :, owner[part]] * share[part], part)
+                clients, place = owner[part].unique(return_inverse=True)
+                mixing, of_sample = others[:, :, clients], group.scale.columns(share[part], part)[:, None]
                 for name in shapes:
-                    grad_C[name] += mixing @ jacobian[name].flatten(1)
+                    of_client = grad_C[name].new_zeros(len(clients), grad_C[name].shape[2])
+                    grad_C[name] += mixing @ of_client.index_add_(0, place, of_sample * jacobian[name].flatten(1))
         return {n: grad_C[n].view(*others.shape[:2], c, *shape) for n, shape in shapes.items()}
 
     @property

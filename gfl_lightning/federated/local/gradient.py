@@ -82,4 +82,4 @@ def bounded_gradient(
     (counted,) = guard.bounded(weight, torch.stack(squared).sum(0).sqrt, torch.ones_like(weight)[:, None])
     counts = counted[:, 0]
     kept = {name: torch.where(counts[:, None] > 0, g.flatten(1), 0) for name, g in each.items()}
-    return {name: (counts @ g).view(each[name].shape[1:]) for name, g in kept.items()}
+    return {name: (guard.exactly(counts) @ guard.exactly(g)).view(each[name].shape[1:]) for name, g in kept.items()}

@@ -8,6 +8,7 @@ before training. Weight decay, the proximal term and momentum act on (a, b) as t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -58,7 +59,7 @@ class LinearSpanPath(LinearPath):
             if velocity is not None:
                 g = velocity.mul_(momentum).add_(g)
             pace = momentum * pace + decay * a + proximal * (a - 1)
-            a, b = a - lr * pace, b.sub_(g, alpha=lr)
+            a, b = _within(a - lr * pace, b.dtype), b.sub_(g, alpha=lr)
         return a, b
 
     def _gram(self, problem: LocalProblem) -> Tensor:
@@ -82,3 +83,8 @@ class LinearSpanPath(LinearPath):
         """‖W_k − W̄‖ of each client ``[K]``."""
         stacked = {self.name: a * problem.weights[self.name] + b.mT @ self._span(problem)}
         return update_norms(problem.weights, stacked)
+
+
+def _within(number: float, dtype: torch.dtype) -> float:
+    """The number, infinite beyond what the precision holds, as it would be in a tensor."""
+    return number if abs(number) <= torch.finfo(dtype).max else math.copysign(math.inf, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gfl_lightning.checks import require, require_count, require_rate
+from gfl_lightning.checks import LARGEST_RATE, require, require_count, require_rate
 
 Estimator = Literal["compensated", "v1", "exact"]
 ESTIMATORS = ("compensated", "v1", "exact")
@@ -45,8 +45,10 @@ class LocalTraining:
         if self.batch_size is not None:
             require_count("batch_size", self.batch_size)
         require(0 <= self.momentum < 1, "momentum", "lie in [0, 1)", self.momentum)
-        require(self.weight_decay >= 0, "weight_decay", "be at least 0", self.weight_decay)
-        require(self.proximal >= 0, "proximal", "be at least 0", self.proximal)
+        for name in ("weight_decay", "proximal"):
+            value = getattr(self, name)
+            require(value >= 0, name, "be at least 0", value)
+            require(value <= LARGEST_RATE / 2, name, f"be at most {LARGEST_RATE / 2:g}, as 32 bits hold no more", value)
 
     @property
     def is_plain_sgd(self) -> bool:

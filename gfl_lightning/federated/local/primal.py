@@ -66,6 +66,8 @@ class PrimalPath(LocalPath):
         first = second = None
         if self.compensated and not guard.is_inert:
             first, second = self._compensations(pull, G)
+        pull = [(guard.exactly(then_W2), guard.exactly(T)) for then_W2, T in pull]
+        G = {name: guard.exactly(part) for name, part in G.items()}
         K = len(training)
         own, C = near.own[:, None, None], C[:, None, :]
         W1k, W2k = (W.repeat(K, 1, 1) for W in self.structure.split(weights))
@@ -86,12 +88,12 @@ class PrimalPath(LocalPath):
             r = residual(training.loss, torch.baddbmm(beside, own_a, W2k.mT), target, loss_weight)
             delta = torch.ops.aten.threshold_backward(r @ W2k, z, 0) * own
             norms = partial(gradient_norms, x, delta, r, own_a + A, first, second)
-            r, delta = guard.bounded(weight, norms, r, delta)
+            r, delta = (guard.exactly(one) for one in guard.bounded(weight, norms, r, delta))
             mean_r = r.sum(1)
             moved, rate = guard.gathers(stacked, lr)
             on_W1, on_W2 = self.structure.split(moved)
-            on_W1.baddbmm_(delta.mT, x, alpha=rate)
-            on_W2.baddbmm_(r.mT, guard.finite(own_a + A), alpha=rate)
+            on_W1.baddbmm_(delta.mT, guard.exactly(x), alpha=rate)
+            on_W2.baddbmm_(r.mT, guard.exactly(guard.finite(own_a + A)), alpha=rate)
             for then_W2, T in pull:
                 on_W1.addcmul_((mean_r @ then_W2)[:, :, None], T, value=rate)
             for name, part in G.items():

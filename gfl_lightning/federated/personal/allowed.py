@@ -20,7 +20,14 @@ def require_personal(personal: Personal, aggregator: Aggregator, estimator: Esti
         "Shared where local steps are DP-SGD's, as terms fitted to all samples would enter each step": (
             not protection.steps.is_inert
         ),
+        "Shared where the unit is a sample and validation losses are told, as each sample would move all of them": (
+            protection.unit == "sample" and not protection.validation.is_inert
+        ),
     }
+    if personal.estimates:
+        reasons[
+            "given a strength where uploads are protected, as sums of residuals would be uploaded"
+        ] = not protection.is_inert
     if math.isfinite(personal.gate_strength):
         reasons |= {
             "without a gate where the aggregator is learnable": aggregator.learnable,

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.engine.training_set import TrainingSet
-from gfl_lightning.federated.personal.fitting import Fitting
+from gfl_lightning.federated.personal.fitting import Fitting, Logistic
+from gfl_lightning.federated.personal.level_strength import level_strength, sums
 from gfl_lightning.federated.personal.offsets import NoOffset, Offset
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
+from gfl_lightning.graphs.losses.cross_entropy import CrossEntropy
 from gfl_lightning.models.personal.personal import Personal
 
 
@@ -56,17 +58,31 @@ class PersonalFit:
         return self.personal.features(self.graph.x)
 
     @cached_property
-    def _training(self) -> TrainingSet | None:
-        """The training samples; none where nobody has any."""
-        return TrainingSet.of(self.graph) if bool(self.graph.mask(Split.TRAIN).any()) else None
+    def _parts(self) -> list[TrainingSet]:
+        """The training samples, clients with about as many together; none where nobody has any."""
+        if not bool(self.graph.mask(Split.TRAIN).any()):
+            return []
+        return TrainingSet.of(self.graph).by_size()
 
-    @cached_property
-    def _strength(self) -> Tensor:
-        """λ of g and of B, class by class ``[1 + c q]``; one that is not there has any."""
+    def _strength(self, z: Tensor) -> Tensor:
+        """λ of g and of B, output by output ``[1 + c q]``; one that is not there has any.
+
+        Two classes have one output, their margin m = z_1 − z_0: it moves by d where B = (−d/2, d/2), and then
+        ½ λ ‖B‖² = ½ (λ/2) d².
+        """
         x, gate = self.graph.x, self.personal.gate_strength
         each = torch.tensor(self.personal.strengths(x.shape[1]), dtype=torch.float64, device=x.device)
+        if self.personal.estimates:
+            loss = self.graph.loss
+            sent = [sums(loss, z[part.sample], part.target.double(), _weight(part)) for part in self._parts]
+            each = each * level_strength(loss, torch.cat(sent))
         first = each.new_tensor([gate if self.gated else 1.0])
-        return torch.cat([first, each.repeat(self.graph.num_classes)])
+        return torch.cat([first, each / 2 if self._by_margin else each.repeat(self.graph.num_classes)])
+
+    @property
+    def _by_margin(self) -> bool:
+        """Whether there are two classes: what B adds to both leaves the loss alone, so that at best their sum is 0."""
+        return type(self.graph.loss) is CrossEntropy and self.graph.num_classes == 2
 
     @property
     def gated(self) -> bool:
@@ -105,13 +121,21 @@ class PersonalFit:
         f is convex, so that the best gate in [0, 1] is the best one of all, cut off there: it is found first, and the
         rest once more where the gate was cut.
         """
-        training = self._training
-        if training is None:
+        if not self._parts:
             return self.none
         terms = Terms(self.none.gate.clone(), self.none.B.clone())
         z, h = z.detach().double(), h.detach().double()
-        fitting = self._fitting(training, z, z - h)
-        theta = z.new_zeros(len(training), len(self._strength))
+        strength = self._strength(z)
+        for training in self._parts:
+            theta = self._best(self._fitting(training, z, z - h, strength)).to(terms.B.dtype)
+            terms.gate[training.clients] = 1 + theta[:, 0]
+            B = theta[:, 1:].view(len(training), 1 if self._by_margin else z.shape[1], terms.B.shape[2])
+            terms.B[training.clients] = torch.cat([-B / 2, B / 2], 1) if self._by_margin else B
+        return terms
+
+    def _best(self, fitting: Fitting) -> Tensor:
+        """θ of some of the clients."""
+        theta = fitting.offset.new_zeros(len(fitting.offset), len(fitting.strength))
         free = torch.ones_like(theta, dtype=torch.bool)
         free[:, 0] = self.gated
         theta = fitting.minimiser(theta, free)
@@ -119,26 +143,29 @@ class PersonalFit:
         if bool(outside.any()):
             theta = torch.cat([theta[:, :1].clamp(-1, 0), theta[:, 1:]], 1)
             theta = fitting.minimiser(theta, free & ~outside[:, None] | _all_but_first(free))
-        theta = theta.to(terms.B.dtype)
-        terms.gate[training.clients] = 1 + theta[:, 0]
-        terms.B[training.clients] = theta[:, 1:].view(len(training), *terms.B.shape[1:])
-        return terms
+        return theta
 
-    def _fitting(self, training: TrainingSet, z: Tensor, by_gate: Tensor) -> Fitting:
-        """The clients' problems; θ is g − 1 and the entries of B, so that 0 is the shared model."""
-        graph, rows = self.graph, training.sample
-        phi, c = self.phi[rows].double(), graph.num_classes
-        eye = torch.eye(c, dtype=z.dtype, device=z.device)
-        by_B = torch.einsum("knq,oc->knoqc", phi, eye).flatten(2, 3)
+    def _fitting(self, training: TrainingSet, z: Tensor, by_gate: Tensor, strength: Tensor) -> Fitting:
+        """The problems of some of the clients; θ is g − 1 and the entries of B, so that 0 is the shared model."""
+        graph, rows, target = self.graph, training.sample, training.target.double()
+        if self._by_margin:
+            z, by_gate, target = (both[..., 1:] - both[..., :1] for both in (z, by_gate, target))
+            target = (target + 1) / 2
         return Fitting(
-            loss=graph.loss,
+            loss=Logistic() if self._by_margin else graph.loss,
             offset=z[rows],
-            design=torch.cat([by_gate[rows][:, :, None, :], by_B], 2),
+            by_gate=by_gate[rows],
+            phi=self.phi[rows].double(),
             y=graph.y[rows],
-            target=training.target.double(),
-            weight=(training.weight * training.present).double(),
-            strength=self._strength,
+            target=target,
+            weight=_weight(training),
+            strength=strength,
         )
+
+
+def _weight(training: TrainingSet) -> Tensor:
+    """w, 0 where there is no sample."""
+    return (training.weight * training.present).double()
 
 
 def _all_but_first(free: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gfl_lightning.checks import require
 from gfl_lightning.federated.protection.jacobian_noise import JacobianNoise
 from gfl_lightning.models.encoders.encoder import SizedEncoder
 from gfl_lightning.privacy.noise_source import NoiseSource
@@ -132,6 +133,7 @@ class Reads:
         row = torch.arange(K * hops, device=x.device).repeat_interleave(n)
         direction = basis.mT[:, None].expand(-1, hops, -1, -1).flatten(0, 2)
         M = covariance[row][:, row] * (direction @ direction.T)
+        require(bool(M.isfinite().all()), "std", "leave noise that 64 bits can hold", "a covariance that is not finite")
         values, vectors = torch.linalg.eigh(M)
         kept = values > values[-1].clamp_min(0) * len(values) * torch.finfo(values.dtype).eps
         safe = torch.where(kept, values, 1).sqrt()

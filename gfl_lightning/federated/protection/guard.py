@@ -43,12 +43,12 @@ class UploadGuard:
     key: NoiseKey
 
     def mean_h(self, h: Tensor, positions: Tensor | None) -> Tensor:
-        """Bounded ĥ_j from h of shared samples, ``[q, c] → [N, c]``."""
+        """Bounded ĥ_j from h of shared samples, ``[q, c] → [N, c]``, in whatever precision the bound needs."""
         bound = self.protection.hidden.clip
         if math.isinf(bound):
             return self.table.client_mean(h, positions)
-        if self.protection.unit == "sample":
-            return self.table.client_mean(clipped_rows(h, bound), positions)
+        if self.protection.unit == "sample":  # whose sum must not round by more than a sample's share of it
+            return self.table.client_mean(clipped_rows(h, bound).double(), positions)
         return clipped_rows(self.table.client_mean(h, positions), bound)
 
     def noisy(self, h: Tensor, round_number: int, mark: bytes, who: Tensor | None) -> Tensor:
@@ -56,10 +56,10 @@ class UploadGuard:
 
         Row j of the noise is client j's: a function of the key, the round and what it hides, the ``mark`` of W̄.
         """
-        mechanism = self.protection.hidden
+        mechanism, dtype = self.protection.hidden, self.table.graph.x.dtype
         if not mechanism.is_noisy:
-            return h
-        released = mechanism.released(h, self.key.source("hidden", round_number, hides=mark))
+            return h.to(dtype)
+        released = mechanism.released(h, self.key.source("hidden", round_number, hides=mark)).to(dtype)
         return released if who is None else released * who[:, None]
 
     def mark(self, weights: Weights) -> bytes:

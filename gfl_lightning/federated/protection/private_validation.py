@@ -16,7 +16,7 @@ def private_loss(graph: ClientGraph, logits: Tensor, protection: Protection, sou
     With the unit ``sample`` every sample's loss is bounded instead. A loss that is not finite counts as C.
     """
     rows = graph.mask(Split.VAL).nonzero().flatten()
-    losses, owner = graph.losses(logits[rows], rows), graph.client[rows]
+    losses, owner = graph.losses(logits[rows], rows).double(), graph.client[rows]
     clients, place = torch.unique(owner, return_inverse=True)
     bound = protection.validation.clip
     if protection.unit == "sample":

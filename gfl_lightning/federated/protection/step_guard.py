@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gfl_lightning.federated.protection.clipping import clip_scale
 from gfl_lightning.models.encoders.encoder import Weights
-from gfl_lightning.privacy.lattice import on_lattice, spacing
+from gfl_lightning.privacy.exact_normal import FINENESS, rounded_normal
+from gfl_lightning.privacy.lattice import on_lattice
 from gfl_lightning.privacy.noise_source import NoiseSource
 
 
@@ -33,6 +34,10 @@ class PlainSteps:
 
     def finite(self, factor: Tensor) -> Tensor:
         """What multiplies a bounded factor, such that a sample that is left out contributes nothing."""
+        return factor
+
+    def exactly(self, factor: Tensor) -> Tensor:
+        """What is multiplied and added up in a step, in the precision that the sum needs."""
         return factor
 
     def gathers(self, models: Weights, lr: float) -> tuple[Weights, float]:
@@ -88,26 +93,30 @@ class StepGuard(PlainSteps):
         """min(1, C/‖g_s‖)."""
         return clip_scale(norm, self.bound)
 
+    def exactly(self, factor: Tensor) -> Tensor:
+        """In double precision: a sum must not round by more than one of its many samples moves it."""
+        return factor.double()
+
     def gathers(self, models: Weights, lr: float) -> tuple[Weights, float]:
         """The sum by itself, as noise must be added to it before anything else is."""
-        return {name: torch.zeros_like(model) for name, model in models.items()}, 1.0
+        return {name: torch.zeros_like(model, dtype=torch.float64) for name, model in models.items()}, 1.0
 
     def move(self, step: int, models: Weights, gathered: Weights, lr: float) -> None:
         """A step along the noisy sum."""
         for name, gradient in self.noisy(step, gathered).items():
-            models[name].sub_(gradient, alpha=lr)
+            models[name].sub_(gradient.to(models[name]), alpha=lr)
 
     def noisy(self, step: int, gradient: Weights) -> Weights:
         """Sum and noise z C ξ / b_k of each client, both on the client's lattice."""
         if self.noise_multiplier == 0:
             return gradient
         source, std = self.draws(step), (self.noise_multiplier * self.bound / self.batch).double()
-        grid = torch.tensor([spacing(one) for one in std.tolist()], dtype=std.dtype, device=std.device)
+        grid = std * 2.0**-FINENESS
         made = {}
         for name, part in gradient.items():
-            draws = source.normal((len(std), *part.shape[1:])).to(std.device)
-            each = (-1, *[1] * (part.ndim - 1))
-            noise, steps = draws * std.view(each), grid.view(each)
+            draws = rounded_normal((len(std), *part.shape[1:]), source).to(std)
+            steps = grid.view(-1, *[1] * (part.ndim - 1))
+            noise = draws * steps
             if self.places is not None:
                 noise, steps = noise[self.places], steps[self.places]
             made[name] = on_lattice(part, noise, steps)

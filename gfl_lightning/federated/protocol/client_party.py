@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,8 +78,8 @@ class ClientParty:
         compensated: whether it sends its Jacobian; V1 does not.
         protection: bounds and noise on its uploads.
         key: of the noise, its own: the same upload asked for again has the same noise, another one never.
-        whole_factors: whether a client with one sample sends U = s xᵀ itself under the Gram protocol, as those with
-            several do, instead of its factors.
+        whole_factors: whether it sends ∇ĥ_k by its factors (a_k, U_k) under either protocol, U_k = s xᵀ too where it
+            has one sample: they are linear in what is summed, as ∇ĥ_k is, and c times fewer.
     """
 
     number: int
@@ -115,7 +116,7 @@ class ClientParty:
         representation = RepresentationUpload(self.number, encoder(own, x).mean(0))
         if not self.compensated:
             return [representation]
-        if self.protocol == "gram":
+        if self.protocol == "gram" or self.whole_factors:
             return [representation, self._factors(W)]
         return [representation, JacobianUpload(self.number, jacrev(lambda w: encoder(w, x).mean(0))(own))]
 
@@ -149,7 +150,7 @@ class ClientParty:
         if self.protection.is_inert:
             return message
         value = {field.name: getattr(message, field.name) for field in fields(message)}
-        source = self.key.source(type(message).__name__, t, self.number, hides=digest(W, value))
+        source = self.key.source(type(message).__name__, t, self.number, hides=digest(W, value, repr(self.protection)))
         return protected(message, self.protection, W, source, each_bounded=self.protection.unit == "sample")
 
     def _trained(
@@ -160,14 +161,16 @@ class ClientParty:
         c = self.model.encoder.num_classes
         C = representation.C if isinstance(representation, RepresentationAggregate) else self.own.new_zeros(c)
         if isinstance(factors, FactorAggregate) and factors.cross is not None:
-            return self._train_on_preactivations(W, C, factors, lr, len(batches))
+            return self._train_on_preactivations(W, C, factors.A, factors.cross, lr, len(batches))
+        if isinstance(factors, FactorAggregate) and self._sees_preactivations_alone(factors):
+            return self._train_with_factors(W, C, factors, lr, len(batches))
         grad_C = self._grad_C(by_type, W)
-        guard = self._guard(t, digest(W, C, grad_C, lr, *batches, *vars(self.samples).values()))
+        guard = self._guard(t, W, C, grad_C, lr, *batches, *vars(self.samples).values(), repr(self.protection))
         Wk, velocity = dict(W), {name: torch.zeros_like(weight) for name, weight in W.items()}
         for step, batch in enumerate(batches):
             gradient = self._gradient(guard, Wk, batch, C.view(len(self.own), c), grad_C)
             noisy = guard.noisy(step, {name: part[None] for name, part in gradient.items()})
-            gradient = {name: part[0] for name, part in noisy.items()}
+            gradient = {name: part[0].to(W[name]) for name, part in noisy.items()}
             for name, weight in Wk.items():
                 g = gradient[name] + self.local.weight_decay * weight + self.local.proximal * (weight - W[name])
                 velocity[name] = self.local.momentum * velocity[name] + g
@@ -191,13 +194,13 @@ class ClientParty:
         count = len(self.samples.train_x)
         return count if self.local.batch_size is None else min(count, self.local.batch_size)
 
-    def _guard(self, t: int, hides: bytes) -> PlainSteps:
-        """DP-SGD's bound and noise, or none; the steps depend on what ``hides`` stands for."""
+    def _guard(self, t: int, *hides: Any) -> PlainSteps:
+        """DP-SGD's bound and noise, or none; the steps depend on what they hide."""
         steps = self.protection.steps
         if steps.is_inert:
             return PlainSteps()
         batch = self.own.new_tensor([float(self._expected_batch)])
-        draws = partial(self.key.source, "step", t, self.number, hides=hides)
+        draws = partial(self.key.source, "step", t, self.number, hides=digest(*hides))
         return StepGuard(steps.clip, steps.noise_multiplier, batch, None, draws)
 
     def _grad_C(self, received: dict[type[Message], Message], W: Weights) -> Weights:
@@ -209,18 +212,34 @@ class ClientParty:
         if not isinstance(factors, FactorAggregate):
             return {}
         assert factors.T is not None
-        _, W2 = self._structure.split(W)
-        T = factors.T if factors.T.ndim == 3 else W2[:, :, None] * factors.T
-        parts = self._structure.join(T, torch.eye(c, dtype=T.dtype)[:, :, None] * factors.A)
-        return {name: part[None] for name, part in parts.items()}
+        W1, W2 = self._structure.split(W)
+        of_several_W2 = factors.T.ndim == 3 and not self.model.aggregator.learnable
+        T = factors.T[None] if of_several_W2 else W2[:, :, None] * factors.T.view(hops, 1, *W1.shape)
+        A = torch.eye(c, dtype=T.dtype)[:, :, None] * factors.A.view(hops, 1, 1, -1)
+        return self._structure.join(T, A)
+
+    def _sees_preactivations_alone(self, factors: FactorAggregate) -> bool:
+        """Whether its one sample and T_k, made with W̄2 alone, are all that its steps depend on."""
+        plain = self.local.is_plain_sgd and self.protection.steps.is_inert and not self.model.aggregator.learnable
+        fresh = factors.T is not None and factors.T.ndim == 2
+        return plain and fresh and self.samples.one_direction
+
+    def _train_with_factors(
+        self, W: Weights, C: Tensor, factors: FactorAggregate, lr: float, steps: int
+    ) -> ModelUpload:
+        """The same steps on pre-activations, T_k x_k made here, and W_k whole: W1 − η (Σδ xᵀ + diag(W̄2ᵀ Σr) T_k)."""
+        assert factors.T is not None
+        x, (W1, W2) = self.samples.train_x[0], self._structure.split(W)
+        made = self._train_on_preactivations(W, C, factors.A, factors.T @ x, lr, steps)
+        moved = torch.outer(made.delta, x) + (made.residual @ W2)[:, None] * factors.T
+        return ModelUpload(self.number, self._structure.join(W1 - lr * moved, made.W2))
 
     def _train_on_preactivations(
-        self, W: Weights, C: Tensor, factors: FactorAggregate, lr: float, steps: int
+        self, W: Weights, C: Tensor, A: Tensor, cross: Tensor, lr: float, steps: int
     ) -> FactorModelUpload:
         """The same steps for one sample, seen only through z = W1 x; see the dual path of the engine."""
-        assert factors.cross is not None
         W1, W2 = self._structure.split(W)
-        cross = factors.cross if factors.cross.ndim == 2 else W2 * factors.cross
+        cross = cross if cross.ndim == 2 else W2 * cross
         x, own, weight = self.samples.train_x[0], self.own[0], self.samples.train_weight[0]
         loss, y = self.samples.loss, self.samples.loss.targets(self.samples.train_y[0], len(C), x.dtype)
         z = W1 @ x
@@ -229,7 +248,7 @@ class ClientParty:
             a = torch.relu(z)
             r = weight * loss.residual(own * (W2 @ a) + C, y)
             delta = own * torch.where(z > 0, W2.T @ r, 0)
-            W2 = W2 - lr * torch.outer(r, own * a + factors.A)
+            W2 = W2 - lr * torch.outer(r, own * a + A)
             z = z - lr * (squared * delta + r @ cross)
             sum_delta, sum_r = sum_delta + delta, sum_r + r
         return FactorModelUpload(self.number, W2, sum_delta, sum_r)

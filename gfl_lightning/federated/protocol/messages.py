@@ -98,6 +98,7 @@ class FactorAggregate(Message):
 
     ``A [m]`` = Σ_{j≠k} Ã_kj a_j. A client with one sample receives ``cross [m]`` = T_k x_k, one with several ``T
     [m, d]``. Where uploads of different ages stand, their W̄2 differ and are multiplied in: ``[c, m]``, ``[c, m, d]``.
+    Masked sums hold A and T under either protocol, of each hop where Ψ_G is learnable: ``[L, m]``, ``[L, m, d]``.
     """
 
     client: int

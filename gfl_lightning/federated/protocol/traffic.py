@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
+from gfl_lightning.federated.personal.level_strength import NUMBERS_SENT
 from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.models.model import Model
@@ -72,11 +73,13 @@ class TrafficMeter:
         model: what is trained.
         compensated: whether Jacobians travel; the exact estimator is counted as what it stands in for.
         itemsize: bytes of a number.
+        estimating: clients that send what the strength of their levels is estimated from.
     """
 
     model: Model
     compensated: bool
     itemsize: int
+    estimating: int = 0
 
     @property
     def isolated(self) -> bool:
@@ -95,6 +98,8 @@ class TrafficMeter:
         if self.compensated and protocol == "jacobian":
             up["JacobianUpload"] = who.shared * c * encoder
             down["JacobianAggregate"] = who.trained * hops * c * encoder
+        if self.estimating:
+            up["LevelSums"], down["LevelStrength"] = self.estimating * NUMBERS_SENT, self.estimating
         up, down = _scaled(up, self.itemsize), _scaled(down, self.itemsize)
         if self.compensated and protocol == "gram":
             self._add_factors(up, down, who)

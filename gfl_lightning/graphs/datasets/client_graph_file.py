@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -12,7 +12,7 @@ from torch_geometric.data.storage import GlobalStorage
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.class_weights import ClassWeights, check_class_weights, weigh_classes
-from gfl_lightning.graphs.client_graph import ClientGraph
+from gfl_lightning.graphs.client_graph import COLUMNS, ClientGraph
 from gfl_lightning.graphs.datasets.data_set import DataSet
 from gfl_lightning.graphs.safe_loading import load_safely
 
@@ -56,5 +56,14 @@ class ClientGraphFile(DataSet):
         what = "a PyG Data of tensors"
         data = load_safely(self.path, "path", what, PYG_CLASSES)
         require(isinstance(data, Data), "path", f"be {what}", f"{str(self.path)!r} with {type(data).__name__}")
-        graph = ClientGraph.from_data(data)
+        graph = ClientGraph.from_data(Data(**_fields(data, str(self.path))))
         return weigh_classes(graph, self.class_weights, range(graph.num_classes))
+
+
+def _fields(data: Data, name: str) -> dict[str, Any]:
+    """The fields of a graph; how PyG keeps them is the file's to say too, and anything may stand in their place."""
+    store = vars(data).get("_store")
+    found = vars(store).get("_mapping") if isinstance(store, GlobalStorage) else None
+    require(isinstance(found, dict), "path", "be a PyG Data that has fields", name)
+    assert isinstance(found, dict)
+    return {field: found[field] for field in (*COLUMNS, "num_classes") if field in found}

@@ -68,6 +68,11 @@ class DataSet(ABC):
         """Columns of the features by the user's names for them; nothing where features have no names."""
         return {}
 
+    @property
+    def missing_cells(self) -> dict[str, int]:
+        """How many cells of each feature are missing, by the user's names; nothing where nobody counted."""
+        return {}
+
     def repeated(self, repetition: int) -> DataSet:
         """Draw number ``repetition`` of the same recipe; itself where nothing is drawn anew."""
         return self

@@ -101,7 +101,7 @@ class SubCora(DataSet):
             "source": _digest([data.edge_index.tolist(), data.y.tolist()]),
         }
         file = self._folder / f"{_digest(key)}.json"
-        piece = _load(file, key)
+        piece = _load(file, key, data.num_nodes)
         if piece is None:
             piece = find_piece(data, self.recipe, np.random.default_rng([self.seed, self.repetition]))
             _store(file, key, piece)
@@ -190,13 +190,16 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _load(file: Path, key: dict[str, Any]) -> tuple[Index, Index] | None:
-    """The stored piece, or ``None`` where the file is absent, broken or of another key."""
+def _load(file: Path, key: dict[str, Any], N: int) -> tuple[Index, Index] | None:
+    """The stored piece, or ``None`` where the file is absent, broken, of another key or of other than N nodes."""
     try:
         stored = json.loads(file.read_text())
         nodes, split = stored["nodes"], stored["split"]
         intact = stored["key"] == key and stored["digest"] == _digest([nodes, split])
-    except (OSError, ValueError, KeyError, TypeError):
+        rising = all(a < b for a, b in zip([-1, *nodes], [*nodes, N], strict=True)) and len(nodes) == len(split)
+        known = all(type(one) is int for one in nodes) and all(part in (0, 1, 2) for part in split)
+        intact = intact and rising and known
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return (np.array(nodes), np.array(split)) if intact else None
 

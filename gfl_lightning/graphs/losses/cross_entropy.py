@@ -44,6 +44,10 @@ class CrossEntropy(Loss):
         """ŷ."""
         return torch.softmax(z, dim=-1)
 
+    def unlink(self, predicted: Tensor) -> Tensor:
+        """log ŷ."""
+        return predicted.clamp_min(torch.finfo(predicted.dtype).tiny).log()
+
     def score(self, z: Tensor, y: Tensor) -> Tensor:
         """1 where the largest output is the label's."""
         return z.argmax(1).eq(y)

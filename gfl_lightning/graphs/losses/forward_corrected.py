@@ -38,6 +38,14 @@ class ForwardCorrected(CrossEntropy):
     def __post_init__(self) -> None:
         require(0 <= self.flip < 1, "flip", "lie in [0, 1)", self.flip)
 
+    def of_truth(self, agreement: float, outputs: int) -> float:
+        """The accuracy by true labels, on average, of an agreement with answers: (agreement − β/c) / (1 − β).
+
+        >>> ForwardCorrected(flip=0.5).of_truth(0.75, 2)
+        1.0
+        """
+        return (agreement - self.flip / outputs) / (1 - self.flip)
+
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype) -> Tensor:
         """t."""
         return super().targets(y, outputs, dtype) * (1 - self.flip) + self.flip / outputs

@@ -71,6 +71,10 @@ class Loss(ABC):
         """What outputs predict, ``[…, c]``: the probabilities of classes, or a number in the user's units."""
 
     @abstractmethod
+    def unlink(self, predicted: Tensor) -> Tensor:
+        """Outputs z that predict this, ``[…, c]``."""
+
+    @abstractmethod
     def score(self, z: Tensor, y: Tensor) -> Tensor:
         """What is counted beside the loss, ``[n]``: whether a class is right, or the absolute error of a number."""
 

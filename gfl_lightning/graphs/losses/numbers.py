@@ -61,6 +61,10 @@ class NumberLoss(Loss):
         """centre + scale z."""
         return self.centre + self.scale * z
 
+    def unlink(self, predicted: Tensor) -> Tensor:
+        """(ŷ − centre) / scale."""
+        return (predicted - self.centre) / self.scale
+
     def spread(self, predicted: Tensor) -> Tensor:
         """How far apart labels of samples with some prediction are, up to a factor."""
         return torch.ones_like(predicted)

@@ -52,6 +52,10 @@ class Poisson(NumberLoss):
         """scale e^z."""
         return self.scale * torch.exp(z)
 
+    def unlink(self, predicted: Tensor) -> Tensor:
+        """log (ŷ / scale)."""
+        return (predicted / self.scale).clamp_min(torch.finfo(predicted.dtype).tiny).log()
+
     def spread(self, predicted: Tensor) -> Tensor:
         """√ŷ."""
         return predicted.sqrt()

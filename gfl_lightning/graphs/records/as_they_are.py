@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from gfl_lightning.graphs.client_graph import ClientGraph
-from gfl_lightning.graphs.records.records import Records
+from gfl_lightning.graphs.records.records import Census, Records
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class AsTheyAre(Records):
     >>> AsTheyAre().num_features(100, 2)
     100
     """
+
+    by_site: ClassVar[bool] = True
 
     @property
     def is_inert(self) -> bool:
@@ -32,5 +35,9 @@ class AsTheyAre(Records):
         return graph
 
     def of(self, graph: ClientGraph, source: np.random.Generator) -> ClientGraph:
+        """The graph itself."""
+        return graph
+
+    def of_some(self, graph: ClientGraph, source: np.random.Generator, census: Census) -> ClientGraph:
         """The graph itself."""
         return graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,17 +12,18 @@ from torch import Tensor
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.records.records import Records
+from gfl_lightning.graphs.records.records import Census, Records
 
 
 @dataclass(frozen=True)
 class SharedLabels(Records):
-    """A training sample x that is shared becomes two rows: (x, 0), trained on, and (x, w y), shared; y as 0/1 columns.
+    """A training sample x that is shared becomes two rows: (x, 0), trained on, and (x, w y), shared, y being centred.
 
     So the labels of neighbours inform a client, and none can learn to copy its own: its training row's output is
-    Ã_kk h(x, 0) + C_k, and C_k holds the others' rows alone. All other samples get zeros in the new columns. The weight
-    w = scale · N/K, with N clients of which K share a label, makes what propagation leaves of it independent of how
-    few they are.
+    Ã_kk h(x, 0) + C_k, and C_k holds the others' rows alone. All other samples get zeros in the new columns. Once it is
+    known how records travel, the zeros of training rows become an echo (see `echoes`): their own label, as faint as
+    clients that do not train read it. The weight w = scale · N/K, with N clients of which K share a label, makes what
+    propagation leaves of it independent of how few they are.
 
     >>> from gfl_lightning.graphs.datasets.dnc import DNC
     >>> graph = DNC(num_clients=50, num_features=8).graph
@@ -36,12 +37,18 @@ class SharedLabels(Records):
 
     scale: float = 1.0
 
+    by_site: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         require(0 < self.scale < np.inf, "scale", "be positive and finite", self.scale)
 
     def num_features(self, num_features: int, num_classes: int) -> int:
         """d + c."""
-        return num_features + num_classes
+        return num_features + self.label_columns(num_classes)
+
+    def label_columns(self, num_classes: int) -> int:
+        """c."""
+        return num_classes
 
     def at_home(self, graph: ClientGraph) -> ClientGraph:
         """The graph with zeros in place of labels."""
@@ -49,14 +56,25 @@ class SharedLabels(Records):
 
     def of(self, graph: ClientGraph, source: np.random.Generator) -> ClientGraph:
         """The graph with the labels of its training samples."""
-        return with_shared_labels(graph, lambda y: graph.loss.targets(y, graph.num_classes, graph.x.dtype), self.scale)
+        return self.of_some(graph, source, Census.of(graph))
+
+    def of_some(self, graph: ClientGraph, source: np.random.Generator, census: Census) -> ClientGraph:
+        """The same of some clients, under the weight of all."""
+
+        def columns(label: Tensor) -> Tensor:
+            c = graph.num_classes
+            return graph.loss.targets(label, c, graph.x.dtype) - (1 / c if c > 1 else 0)
+
+        return with_shared_labels(graph, columns, self.scale, census)
 
 
-def with_shared_labels(graph: ClientGraph, columns: Callable[[Tensor], Tensor], scale: float) -> ClientGraph:
+def with_shared_labels(
+    graph: ClientGraph, columns: Callable[[Tensor], Tensor], scale: float, census: Census
+) -> ClientGraph:
     """The graph whose shared training samples share ``columns`` of their labels, ``[n] → [n, c]``, as features too."""
     labelled = graph.shared & graph.mask(Split.TRAIN)
     rows = labelled.nonzero().flatten()
-    weight = scale * graph.num_clients / max(len(graph.client[rows].unique()), 1)
+    weight = scale * census.clients / max(census.labelled, 1)
     label = weight * columns(graph.y[rows]).to(graph.x)
     shown = torch.cat([graph.x[rows], label], 1)
     plain = with_columns(graph, label.shape[1]).x

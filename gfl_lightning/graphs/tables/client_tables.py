@@ -24,6 +24,7 @@ from gfl_lightning.graphs.tables.encoding import Encoding
 from gfl_lightning.graphs.tables.kept import KeptNetwork
 from gfl_lightning.graphs.tables.neighbours import Distance, NeighbourRule
 from gfl_lightning.graphs.tables.network import Network, read_network
+from gfl_lightning.graphs.tables.public import PublicColumns
 from gfl_lightning.graphs.tables.reading import require_table
 from gfl_lightning.graphs.tables.settings import OPTIONAL_COLUMNS, MissingRule, Scaling, Settings, Task
 from gfl_lightning.sealed_files import read_sealed
@@ -89,6 +90,7 @@ class ClientTables(DataSet):
         target: column of the other end; by default the second.
         weight: column of edge weights; by default ``weight`` if there is one.
         separator: of the cells of CSV files; by default a comma.
+        public: ranges, categories and classes that everybody may know: rows then tell no statistics (docs/privacy.md).
         encoding: checkpoint whose classes and features to use; on the command line ckpt_path.
         representations: with a checkpoint, ``kept``: rows are scored by what its clients shared last, whoever else is
             in the table; ``rows``: the tables are a network of their own, whose clients share anew. By default
@@ -124,6 +126,7 @@ class ClientTables(DataSet):
     near: list[str] | None = None
     distance: Distance | None = None
     separator: str | None = None
+    public: PublicColumns | None = None
     encoding: str | None = None
     representations: Representations | None = None
 
@@ -138,6 +141,10 @@ class ClientTables(DataSet):
         both = self.split is None or self.split_by is None
         require(both, "split_by", "be left out where split names a column", self.split_by)
         self._require_edges()
+        anew = self.public is None or self.encoding is None
+        require(anew, "public", "be left out where encoding names a checkpoint, whose model has its own", self.public)
+        if self.public is not None:
+            self.public.check(self.settings, self._loss)
         self.settings  # noqa: B018  # refuses what it cannot take
 
     def _require_edges(self) -> None:
@@ -210,7 +217,8 @@ class ClientTables(DataSet):
         """The tables, read, checked, split and encoded."""
         named = [column for column in OPTIONAL_COLUMNS if getattr(self, column) is not None and self.trained is None]
         columns = EdgeColumns(self.source, self.target, self.weight)
-        tables = (self.samples, self.edges, self.settings, named, columns, self.trained, self.clients, self.rule)
+        known = self.trained if self.public is None else self.public.encoding(self.settings, self._loss)
+        tables = (self.samples, self.edges, self.settings, named, columns, known, self.clients, self.rule)
         read = read_network(*tables, self.kept, self._loss)
         if read.placement is not None and not read.placement.knows_anyone:
             apart = self.representations is None and self.edges is not None
@@ -251,15 +259,29 @@ class ClientTables(DataSet):
         return found
 
     @property
+    def missing_cells(self) -> dict[str, int]:
+        """How many cells of each feature are missing, in the table of samples or of clients."""
+        return self.network.missing
+
+    @property
     def placement(self) -> Placement | None:
         """Where its clients stand in the network of the named checkpoint."""
         return self.network.placement
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Means, deviations, categories and classes are those of the rows, and a checkpoint keeps them."""
+        """What is told of the rows: all that an encoding takes, unless it is public; class counts; a drawn split."""
         counts = " and class counts" * (self.class_weights == "balanced")
-        return (f"statistics of the tables (means, deviations, categories, classes){counts}",)
+        if self.public is None:
+            return (f"statistics of the tables (means, deviations, categories, classes){counts}",)
+        told = ("class counts of the tables",) if counts else ()
+        split = "the split of the tables (drawn by their rows; name a column of it)"
+        return (*told, split) if self.draws_its_split else told
+
+    @property
+    def draws_its_split(self) -> bool:
+        """Whether it is the rows that say which of them train, and no column of the table."""
+        return not self.network.split_is_given or self.settings.split_by is not None
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of the tables: the encoding and the network."""

@@ -65,14 +65,15 @@ def read_clients(
         for column in named:
             require_column(argument, column, names, path)
     both = sorted(set(taken) & set(columns))
-    require(not both, "client_features", "have other names than the features of the samples", both)
+    require(not both, "client_features", "have other names than the features of the samples ([] for none)", both)
     table = read_table(path, "clients", {settings.client: ("",)}, settings.missing_values, settings.separator)
     row = _rows(table, settings.client, clients, problems)
+    asked = list(dict.fromkeys([*columns, *near]))
     kinds = None if trained is None else {**trained[1], **trained[0]}
-    found = {
-        feature.name: _taken(feature, row)
-        for feature in check_features(table, list(dict.fromkeys([*columns, *near])), settings, kinds, problems)
-    }
+    read = check_features(table, asked, settings, kinds, problems)
+    if kinds is not None:  # a network of its own may be measured by what the model was not trained on
+        read += check_features(table, [name for name in near if name not in kinds], settings, None, problems)
+    found = {feature.name: _taken(feature, row) for feature in read}
     features = [found[name] for name in columns if name in found]
     profile = [found[name] for name in near if name in found]
     if rule is not None:

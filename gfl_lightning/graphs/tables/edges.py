@@ -68,9 +68,10 @@ def components(edges: Edges, N: int, name: str) -> str | None:
     if count == 1:
         return None
     alone = int((np.bincount(member) == 1).sum())
+    single = f", {alone} of them a single client that has no neighbour to hear" if alone else ""
     return (
-        f"{name}: the graph of {N} clients falls into {count} components, {alone} of them a single client: nothing "
-        "passes between components, and an isolated client falls back to its own data."
+        f"{name}: the graph of {N} clients falls into {count} components{single}; nothing passes between components "
+        "but the shared model."
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from gfl_lightning.graphs.tables.settings import Settings
 from gfl_lightning.parts import build, describe
 
 Mask = NDArray[np.bool_]
+ENDLESS = (-math.inf, math.inf)
+
 Levels = dict[str, Array]
 """Mean and deviation of each client's own values ``[N, 2]``, by feature."""
 
@@ -34,6 +36,8 @@ Levels = dict[str, Array]
 @dataclass(frozen=True)
 class NumericCode:
     """(x − centre) / scale, with ``fill`` for a missing x, and a 0/1 column for missing ones if ``flagged``.
+
+    An x below ``least`` or above ``most``, the ends of a range that is public, counts as that end.
 
     >>> ages = Numbers("age", np.array([30.0, 50.0, np.nan]))
     >>> NumericCode.fit(ages, np.array([True, True, False]), Settings())
@@ -45,6 +49,8 @@ class NumericCode:
     centre: float
     scale: float
     flagged: bool
+    least: float = field(default=-math.inf, repr=False)
+    most: float = field(default=math.inf, repr=False)
 
     @classmethod
     def fit(cls, numbers: Numbers, train: Mask, settings: Settings) -> NumericCode:
@@ -62,6 +68,13 @@ class NumericCode:
         flagged = settings.missing == "indicator" and some_missing
         return cls(name, mean, mean if shared else 0.0, scale, flagged)
 
+    @classmethod
+    def within(cls, name: str, least: float, most: float, flagged: bool, settings: Settings) -> NumericCode:
+        """By a range that is public: its middle and the deviation of values spread evenly over it."""
+        spread = (most - least) / math.sqrt(12)
+        made = cls.of(name, (least + most) / 2, spread, flagged, settings)
+        return replace(made, least=least, most=most)
+
     @property
     def width(self) -> int:
         """Columns it becomes."""
@@ -75,7 +88,8 @@ class NumericCode:
             mean, deviation = levels[self.name].T[:, client]
             x[:, 0] = np.where(missing, 0, numbers.value - mean) / deviation
         else:
-            x[:, 0] = (np.where(missing, self.fill, numbers.value) - self.centre) / self.scale
+            value = np.clip(numbers.value, self.least, self.most)
+            x[:, 0] = (np.where(missing, self.fill, value) - self.centre) / self.scale
         if self.flagged:
             x[:, 1] = missing
 
@@ -244,7 +258,7 @@ def code_state(code: Code) -> dict[str, Any]:
     """A code as plain containers."""
     if isinstance(code, CategoryCode):
         return {"kind": "categorical", **asdict(code), "categories": list(code.categories)}
-    return {"kind": "numeric", **asdict(code)}
+    return {"kind": "numeric", **{name: value for name, value in asdict(code).items() if value not in ENDLESS}}
 
 
 def codes_of(states: Sequence[dict[str, Any]]) -> tuple[Code, ...]:
@@ -265,7 +279,8 @@ def _code(kind: str, name: str, flagged: bool, **fields: Any) -> Code:
     require(kind == "numeric", "kind", "be numeric or categorical", kind)
     fill, centre, scale = (float(fields.pop(key)) for key in ("fill", "centre", "scale"))
     require(math.isfinite(fill + centre + scale) and scale > 0, name, "be scaled by finite numbers", (centre, scale))
-    return NumericCode(str(name), fill, centre, scale, bool(flagged), **fields)
+    ends = {key: float(fields.pop(key)) for key in ("least", "most") if key in fields}
+    return NumericCode(str(name), fill, centre, scale, bool(flagged), **ends, **fields)
 
 
 def own_levels(numbers: Numbers, client: Index) -> Array:

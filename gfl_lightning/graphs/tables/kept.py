@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.utils import coalesce
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.graphs.arrays import Index
@@ -66,6 +65,8 @@ class KeptNetwork:
 
         ``edges`` are between names of ``clients`` and, numbered after them, :meth:`others` of the network.
         """
+        from torch_geometric.utils import coalesce  # noqa: PLC0415  # seconds of imports
+
         N = len(clients)
         known = self.numbers_of([*clients, *self.others(clients)])
         one, other = edges.index

@@ -8,18 +8,16 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 
 from gfl_lightning.checks import require, require_count
 from gfl_lightning.graphs.arrays import Array, Index
 from gfl_lightning.graphs.tables.encoding import Code, code_state, codes_of, fitted, kinds_of, write_codes
 from gfl_lightning.graphs.tables.features import Feature, Numbers
+from gfl_lightning.graphs.tables.nearest import nearest, nearest_others
 from gfl_lightning.graphs.tables.problems import Problems
 from gfl_lightning.graphs.tables.settings import Settings
 
 Distance = Literal["profile", "plane", "globe"]
-TREE_DIMENSIONS = 12  # beyond, a tree looks at almost every point and matrix products are faster
-CHUNK_ENTRIES = 2**24
 
 
 @dataclass(frozen=True)
@@ -100,10 +98,7 @@ class Profiles:
         """Ends ``[2, N k]``: each client and its nearest ones; a pair may stand in both directions."""
         N, k = len(self.points), self.rule.neighbours
         require(k < N, "neighbours", f"be below the number of clients ({N})", k)
-        found = nearest(self.points, self.points, k + 1)
-        own = found == np.arange(N)[:, None]
-        own[~own.any(1), -1] = True  # more than k others stand on the very same point
-        return np.stack([np.repeat(np.arange(N), k), found[~own]])
+        return np.stack([np.repeat(np.arange(N), k), nearest_others(self.points, k).ravel()])
 
     def nearest_to(self, points: Array) -> Index:
         """The k nearest clients of the network to each of some points ``[n, k]``."""
@@ -137,17 +132,6 @@ def check_places(rule: NeighbourRule, features: Sequence[Feature], name: str, pr
             assert isinstance(feature, Numbers)
             if np.nanmax(np.abs(feature.value)) > limit:
                 problems.add(f"{name} column {feature.name!r}", f"degrees must be within −{limit} and {limit}")
-
-
-def nearest(among: Array, points: Array, k: int) -> Index:
-    """Numbers of the k points of ``among [N, p]`` that are nearest to each of ``points [n, p]``, ``[n, k]``."""
-    if among.shape[1] <= TREE_DIMENSIONS:
-        return np.asarray(cKDTree(among).query(points, k)[1], dtype=np.int64).reshape(len(points), k)
-    base = torch.from_numpy(among).float()
-    square = base.square().sum(1)
-    size = max(1, CHUNK_ENTRIES // len(base))
-    chunks = torch.from_numpy(points).float().split(size)
-    return torch.cat([(square - 2 * part @ base.T).topk(k, largest=False).indices for part in chunks]).numpy()
 
 
 def _points(rule: NeighbourRule, codes: Sequence[Code], features: Sequence[Feature]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from gfl_lightning.graphs.tables.encoding import Encoding
 from gfl_lightning.graphs.tables.features import check_features, feature_columns
 from gfl_lightning.graphs.tables.kept import KeptNetwork
 from gfl_lightning.graphs.tables.neighbours import NeighbourRule, Profiles
+from gfl_lightning.graphs.tables.number_labels import number_classes
 from gfl_lightning.graphs.tables.order import split_by_order
 from gfl_lightning.graphs.tables.problems import Problems
 from gfl_lightning.graphs.tables.reading import column_names
@@ -46,6 +47,7 @@ class Network:
         placement: where its clients stand in the network that a model was trained on; ``None`` where it is a whole
             network of its own.
         split_is_given: whether the table says what its rows are for.
+        missing: how many cells of each feature are missing, where some are.
     """
 
     graph: ClientGraph
@@ -55,6 +57,7 @@ class Network:
     warnings: list[str]
     placement: Placement | None = None
     split_is_given: bool = False
+    missing: dict[str, int] = field(default_factory=dict)
 
 
 def read_network(
@@ -105,6 +108,8 @@ def read_network(
         profiles = None if people.rule is None else Profiles.of(people.rule, people.near)
         links = links if profiles is None else Edges(profiles.edges(), None)
         placement, sentences = None, [components(links, len(rows.clients), edges or str(clients))]
+        if rows.values is None and encoding is None:
+            sentences.append(number_classes(rows.classes, f"{table.name} column {settings.label!r}"))
     else:
         profiles = kept.profiles
         links = kept.nearest_links(rows.clients, people.near) if people.rule is not None else links
@@ -112,7 +117,7 @@ def read_network(
         links, sentences = kept.edges_among(rows.clients), [sentence]
     split = rows.split
     if split is None:
-        split, sentence = _drawn_split(rows, links, settings, problems)
+        split, sentence = _drawn_split(rows, links, settings, encoding is not None, problems)
         sentences.append(sentence)
     trains = split == Split.TRAIN
     if encoding is None:
@@ -145,6 +150,7 @@ def read_network(
         [sentence for sentence in sentences if sentence is not None],
         placement,
         rows.split is not None or rows.order is not None,
+        {one.name: int(one.missing.sum()) for one in [*features, *people.features] if one.missing.any()},
     )
 
 
@@ -171,10 +177,17 @@ def _read_people(
     return read_clients(clients, settings, rows.clients, taken, rule, trained, problems)
 
 
-def _drawn_split(rows: Samples, links: Edges, settings: Settings, problems: Problems) -> tuple[Index, str | None]:
-    """The split of each row, and a sentence where the training clients are not connected."""
+def _drawn_split(
+    rows: Samples, links: Edges, settings: Settings, is_trained: bool, problems: Problems
+) -> tuple[Index, str | None]:
+    """The split of each row, and a sentence where the training clients are not connected.
+
+    Rows for a trained model may be of too few times to be split: then all that have a label are for tests.
+    """
     if rows.order is not None:
         split = split_by_order(rows.order, rows.label, settings.fractions)
+        if split is None and is_trained:
+            return np.where(rows.label >= 0, int(Split.TEST), int(Split.NONE)), None
         if split is None:
             column = f"{rows.table.name} column {settings.split_by!r}"
             problems.add(column, "too few different times for a split into train, val and test")

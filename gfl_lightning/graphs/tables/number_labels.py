@@ -13,8 +13,8 @@ from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.tables.problems import Problems, shown
 from gfl_lightning.graphs.tables.reading import Table
 
-MANY, MANY_FRACTIONS = 100, 20
-"""More different whole numbers, or numbers with fractions, than classes usually have."""
+MANY, MANY_FRACTIONS, SOME = 100, 20, 10
+"""More different whole numbers, or numbers with fractions, than classes usually have; and enough to ask."""
 
 
 def read_numbers(table: Table, column: str, problems: Problems) -> Array:
@@ -56,6 +56,16 @@ def refuse_many_numbers(classes: Sequence[object], where: str, problems: Problem
             f"{len(numbers)} different numbers are too many for classes: for regression say loss: SquaredError "
             "(or Huber, or Poisson for counts)",
         )
+
+
+def number_classes(classes: Sequence[object], where: str) -> str | None:
+    """A sentence where classes are more different numbers than most classes are, but not too many to be some."""
+    if len(classes) <= SOME or any(math.isnan(_number(value)) for value in classes):
+        return None
+    return (
+        f"{where}: {len(classes)} different numbers are taken as classes, in no order; if they are amounts or counts, "
+        "say loss: SquaredError (or Huber, or Poisson for counts)."
+    )
 
 
 def _number(value: object) -> float:

@@ -65,8 +65,9 @@ class Settings:
         if self.features is not None:
             require(len(self.features) > 0, "features", "name at least one column", [])
         require_count("max_categories", self.max_categories)
-        usable = len(self.separator) == 1 and self.separator not in NO_SEPARATORS
-        require(usable, "separator", "be one character, other than quotes, spaces and line breaks", self.separator)
+        usable = len(self.separator) == 1 and self.separator.isascii() and self.separator not in NO_SEPARATORS
+        rule = "be one character of ASCII, other than quotes, spaces and line breaks"
+        require(usable, "separator", rule, self.separator)
         require_count("seed", self.seed, 0)
         parts = self.fractions
         fit = len(parts) == 3 and all(0 <= part <= 1 for part in parts) and abs(sum(parts) - 1) < 1e-6

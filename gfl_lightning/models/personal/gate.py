@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from gfl_lightning.models.personal.own_level import OwnLevel
 from gfl_lightning.models.personal.personal import Personal, ones, require_strength
+from gfl_lightning.models.personal.shared import Shared
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Gate(Personal):
     def gate_strength(self) -> float:
         """λ."""
         return self.strength
+
+    @property
+    def ungated(self) -> Personal:
+        """Its level."""
+        return OwnLevel(self.level) if math.isfinite(self.level) else Shared()
 
     def features(self, x: Tensor) -> Tensor:
         """φ = 1, or none."""

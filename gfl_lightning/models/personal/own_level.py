@@ -17,18 +17,25 @@ class OwnLevel(Personal):
     (2.0,)
 
     Args:
-        strength: λ; under squared error b_k is n_k / (n_k + λ) times the mean residual of client k.
+        strength: λ; under squared error b_k is n_k / (n_k + λ) times the mean residual of client k. Left out, it is
+            estimated at every W̄ from how much the residuals of a client agree: five sums that each client uploads.
     """
 
-    strength: float = 5.0
+    strength: float | None = None
 
     def __post_init__(self) -> None:
-        require_strength("strength", self.strength)
+        if self.strength is not None:
+            require_strength("strength", self.strength)
+
+    @property
+    def estimates(self) -> bool:
+        """Whether no λ is given."""
+        return self.strength is None
 
     def features(self, x: Tensor) -> Tensor:
         """φ = 1."""
         return ones(x)
 
     def strengths(self, num_features: int) -> tuple[float, ...]:
-        """λ."""
-        return (self.strength,)
+        """λ, or 1 of what is estimated."""
+        return (1.0 if self.strength is None else self.strength,)

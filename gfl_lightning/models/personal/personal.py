@@ -55,6 +55,16 @@ class Personal(ABC):
         """λ of each of the q columns of B_k."""
 
     @property
+    def ungated(self) -> Personal:
+        """The same for clients without neighbours, to whom a gate makes no difference."""
+        return self
+
+    @property
+    def estimates(self) -> bool:
+        """Whether the strengths are multiples of one that the clients estimate together at every W̄."""
+        return False
+
+    @property
     def is_inert(self) -> bool:
         """Whether a client has nothing of its own."""
         return False

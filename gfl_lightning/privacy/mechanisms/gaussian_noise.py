@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import require
+from gfl_lightning.privacy.exact_normal import rounded_normal
 from gfl_lightning.privacy.mechanisms.mechanism import Cost, Mechanism
 from gfl_lightning.privacy.noise_source import NoiseSource
+
+SMALLEST = 1e-30
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Gaussian(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.std < math.inf, "std", "be finite and at least 0", self.std)
+        require(
+            not 0 < self.std < SMALLEST,
+            "std",
+            f"be 0 or at least {SMALLEST:g}, as smaller steps are no numbers",
+            self.std,
+        )
 
     @property
     def spread(self) -> float:
@@ -40,8 +49,8 @@ class Gaussian(Mechanism):
         return self.std
 
     def draw(self, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
-        """Independent normal numbers."""
-        return source.normal(shape).mul_(self.std)
+        """Independent normal numbers, rounded to the lattice with exactly the probability of each of its cells."""
+        return rounded_normal(shape, source).double().mul_(self.grid)
 
     def draw_sum(self, coefficients: Tensor, shape: tuple[int, ...], source: NoiseSource) -> Tensor:
         """Normal numbers of standard deviation σ ‖coefficients‖: one draw has the law of the sum."""

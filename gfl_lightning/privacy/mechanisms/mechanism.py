@@ -10,8 +10,14 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
-from gfl_lightning.privacy.lattice import on_lattice, spacing
+from gfl_lightning.privacy.lattice import LEAST_BOUND, on_lattice, spacing
 from gfl_lightning.privacy.noise_source import NoiseSource
+
+
+def require_bound(clip: float) -> None:
+    """Refuse a bound that no norm can be held to."""
+    require(clip > 0, "clip", "be positive", clip)
+    require(clip >= LEAST_BOUND, "clip", f"be at least {LEAST_BOUND:g}, as squares of less vanish", clip)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +74,7 @@ class Mechanism(ABC):
     """C, the bound on the Euclidean norm; infinite means none."""
 
     def __post_init__(self) -> None:
-        require(self.clip > 0, "clip", "be positive", self.clip)
+        require_bound(self.clip)
 
     @property
     @abstractmethod

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from gfl_lightning.checks import require
+from gfl_lightning.privacy.mechanisms.mechanism import require_bound
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class StepNoise:
     noise_multiplier: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self.clip > 0, "clip", "be positive", self.clip)
+        require_bound(self.clip)
         finite = 0 <= self.noise_multiplier < math.inf
         require(finite, "noise_multiplier", "be finite and at least 0", self.noise_multiplier)
         require(

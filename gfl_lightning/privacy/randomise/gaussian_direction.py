@@ -10,7 +10,7 @@ import numpy as np
 from gfl_lightning.checks import require_count
 from gfl_lightning.privacy.gaussian import gaussian_mu, require_delta
 from gfl_lightning.privacy.randomise.lattice import on_lattice
-from gfl_lightning.privacy.randomise.mechanism import Array, FeatureMechanism
+from gfl_lightning.privacy.randomise.mechanism import Array, FeatureMechanism, require_finite
 from gfl_lightning.privacy.randomise.sphere import directions
 
 
@@ -57,6 +57,7 @@ class GaussianDirection(FeatureMechanism):
         """Independent draws, on a lattice."""
         if epsilon == 0 or math.isinf(epsilon):
             return super().draw(x, epsilon, source, records)
+        require_finite("x", x)
         v = self.expected(x)
         sigma = 2 * math.sqrt(records) / gaussian_mu(epsilon, self.delta)
         return on_lattice(v + sigma * source.standard_normal(v.shape), sigma)

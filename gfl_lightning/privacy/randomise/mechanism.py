@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from gfl_lightning.checks import require
 from gfl_lightning.graphs.losses.loss import Loss
 
 Array = NDArray[np.float64]
@@ -55,9 +56,16 @@ class FeatureMechanism(ABC):
 
     def draw(self, x: Array, epsilon: float, source: np.random.Generator, records: int = 1) -> Array:
         """x̃ where several records together spend ε: nothing (zeros) of ε = 0, the mean of ε = ∞."""
+        require_finite("x", x)
         if epsilon == 0:
             return np.zeros((len(x), self.width(x.shape[1])))
         return self.expected(x) if math.isinf(epsilon) else self.drawn(x, epsilon / records, source)
+
+
+def require_finite(name: str, values: Array) -> None:
+    """Refuse what no mechanism has a law for: a comparison with nan is never true, whatever is drawn."""
+    count = int((~np.isfinite(values)).sum())
+    require(count == 0, name, "hold finite numbers alone", f"{count} that are not")
 
 
 class LabelMechanism(ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from gfl_lightning.checks import require, require_choice
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
-from gfl_lightning.graphs.records.records import Records
+from gfl_lightning.graphs.records.records import Census, Records
 from gfl_lightning.graphs.records.shared_labels import with_columns, with_shared_labels
 from gfl_lightning.privacy.protection import Unit
 from gfl_lightning.privacy.randomise.mechanism import FeatureMechanism, LabelMechanism
@@ -19,6 +20,7 @@ from gfl_lightning.privacy.randomise.priv_unit import PrivUnit
 from gfl_lightning.privacy.randomise.randomised_response import RandomisedResponse
 
 CHUNK_ENTRIES = 2**24
+LARGEST_EPSILON = 700.0
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,15 @@ class RandomisedOnce(Records):
     pooled: bool = False
     share_labels: float = 2.0
 
+    by_site: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         require(self.epsilon > 0, "epsilon", "be positive", self.epsilon)
+        kept = self.epsilon <= LARGEST_EPSILON or math.isinf(self.epsilon)
+        rule = (
+            f"be at most {LARGEST_EPSILON:g}, beyond which chances are smaller than numbers, or infinite for no promise"
+        )
+        require(kept, "epsilon", rule, self.epsilon)
         for name, kind in (("features", FeatureMechanism), ("labels", LabelMechanism)):
             part = getattr(self, name)
             require(isinstance(part, kind), name, f"be a {kind.__name__}, with its class_path and init_args", part)
@@ -74,7 +83,11 @@ class RandomisedOnce(Records):
 
     def num_features(self, num_features: int, num_classes: int) -> int:
         """Those of the mechanism, and the columns of shared labels."""
-        return self.features.width(num_features) + (num_classes if self.share_labels else 0)
+        return self.features.width(num_features) + self.label_columns(num_classes)
+
+    def label_columns(self, num_classes: int) -> int:
+        """c where labels are shared."""
+        return num_classes if self.share_labels else 0
 
     def at_home(self, graph: ClientGraph) -> ClientGraph:
         """The samples on the scale of the mechanism."""
@@ -86,8 +99,14 @@ class RandomisedOnce(Records):
         """The randomised graph; the draws do not depend on samples that are neither shared nor in use."""
         return randomised(graph, self, source)
 
+    def of_some(self, graph: ClientGraph, source: np.random.Generator, census: Census) -> ClientGraph:
+        """The same of some clients; a census that counts fewer labels than one of them has makes no ε larger."""
+        return randomised(graph, self, source, replace(census, most=max(census.most, Census.of(graph).most)))
 
-def randomised(graph: ClientGraph, how: RandomisedOnce, source: np.random.Generator) -> ClientGraph:
+
+def randomised(
+    graph: ClientGraph, how: RandomisedOnce, source: np.random.Generator, census: Census | None = None
+) -> ClientGraph:
     """The graph of randomised records, which may be shown to anybody but for the labels and features of test samples.
 
     >>> from gfl_lightning.graphs.datasets.karate import KarateClub
@@ -95,13 +114,14 @@ def randomised(graph: ClientGraph, how: RandomisedOnce, source: np.random.Genera
     >>> graph.num_clients
     34
     """
+    census = census or Census.of(graph)
     how.labels.check(graph.loss)
     require(
         not graph.is_weighted, "weights of samples", "all be 1 where labels are randomised, which they tell", "others"
     )
     used = graph.mask(Split.TRAIN) | graph.mask(Split.VAL)
     x = _features(graph, how, used, source)
-    y, epsilon = _labels(graph, how, used, source)
+    y, epsilon = _labels(graph, how, used, source, census.most)
     train = y[graph.mask(Split.TRAIN)].numpy()
     loss = how.labels.corrected(graph.loss, train, graph.num_classes, epsilon)
     seen = replace(graph, x=x.to(graph.x), y=y.to(graph.y), loss=loss)
@@ -111,13 +131,14 @@ def randomised(graph: ClientGraph, how: RandomisedOnce, source: np.random.Genera
     def columns(label: Tensor) -> Tensor:
         return torch.from_numpy(how.labels.shown(label.cpu().numpy(), graph.num_classes, loss, epsilon))
 
-    return with_shared_labels(seen, columns, how.share_labels)
+    return with_shared_labels(seen, columns, how.share_labels, census)
 
 
-def what_is_released(graph: ClientGraph) -> tuple[Tensor, Tensor]:
-    """The features and labels that randomised records are made of, in double precision: what their draws hide."""
+def what_is_released(graph: ClientGraph) -> tuple[Tensor, ...]:
+    """What randomised records are made of, in double precision, and whose they are: what their draws hide."""
     used = graph.mask(Split.TRAIN) | graph.mask(Split.VAL)
-    return graph.x[graph.shared | used].double(), graph.y[used].double()
+    told = graph.shared | used
+    return graph.x[told].double(), graph.y[used].double(), graph.client[told], used[told]
 
 
 def _features(graph: ClientGraph, how: RandomisedOnce, used: Tensor, source: np.random.Generator) -> Tensor:
@@ -151,7 +172,9 @@ def _draws(x: Tensor, share: Tensor, among: Tensor, how: RandomisedOnce, source:
     return found
 
 
-def _labels(graph: ClientGraph, how: RandomisedOnce, used: Tensor, source: np.random.Generator) -> tuple[Tensor, float]:
+def _labels(
+    graph: ClientGraph, how: RandomisedOnce, used: Tensor, source: np.random.Generator, most: int
+) -> tuple[Tensor, float]:
     """ỹ ``[samples]`` where labels are in use, the labels themselves elsewhere, and the ε of each."""
     y, rows, owner = graph.y.cpu().clone(), used.cpu().nonzero().flatten(), graph.client.cpu()
     epsilon = how.epsilon * how.label_share
@@ -165,6 +188,6 @@ def _labels(graph: ClientGraph, how: RandomisedOnce, used: Tensor, source: np.ra
         y[rows] = torch.from_numpy(drawn).to(y)[whose[owner[rows]]]
         return y, epsilon
     if how.unit == "client":
-        epsilon /= max(1, int(graph.counts(used).max()))
+        epsilon /= max(1, most)
     y[rows] = torch.from_numpy(how.labels.draw(y[rows].numpy(), graph.num_classes, epsilon, source)).to(y)
     return y, epsilon

@@ -11,7 +11,7 @@ import torch
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.losses.loss import Loss
 from gfl_lightning.privacy.randomise.lattice import on_lattice
-from gfl_lightning.privacy.randomise.mechanism import Array, LabelMechanism
+from gfl_lightning.privacy.randomise.mechanism import Array, LabelMechanism, require_finite
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Piecewise(LabelMechanism):
 
     def draw(self, y: Array, outputs: int, epsilon: float, source: np.random.Generator) -> Array:
         """Independent draws, on a lattice."""
+        require_finite("y", y)
         y = np.clip(y, self.low, self.high)
         if math.isinf(epsilon):
             return y

@@ -65,6 +65,10 @@ class PrivUnit(FeatureMechanism):
         return on_lattice(z / mean, 1 / mean)
 
 
+FARTHEST = 37.0
+"""Beyond it the tail of a normal number is less than the smallest numbers; the best γ comes near it at ε = 700."""
+
+
 @lru_cache(maxsize=256)
 def cap(epsilon: float) -> tuple[float, float, float]:
     """γ, p and √k m of the cap that makes m largest for ε."""
@@ -75,7 +79,8 @@ def cap(epsilon: float) -> tuple[float, float, float]:
         density = math.exp(-gamma * gamma / 2) / math.sqrt(2 * math.pi)
         return density * (inside / q - (1 - inside) / (1 - q))
 
-    best = minimize_scalar(lambda gamma: -mean(gamma), bounds=(0.0, 4.0 + math.sqrt(2 * epsilon)), method="bounded")
+    most = min(4.0 + math.sqrt(2 * epsilon), FARTHEST)
+    best = minimize_scalar(lambda gamma: -mean(gamma), bounds=(0.0, most), method="bounded")
     gamma = float(best.x)
     return gamma, _inside(epsilon, float(ndtr(-gamma))), mean(gamma)
 

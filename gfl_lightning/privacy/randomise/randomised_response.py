@@ -30,6 +30,8 @@ class RandomisedResponse(LabelMechanism):
 
     def draw(self, y: Array, outputs: int, epsilon: float, source: np.random.Generator) -> Array:
         """Independent answers."""
+        known = bool(np.isin(y, np.arange(outputs)).all())
+        require(known, "y", f"hold classes from 0 to {outputs - 1} alone", sorted(set(y.tolist())))
         flipped = source.random(len(y)) < flip(epsilon, outputs)
         return np.where(flipped, source.integers(outputs, size=len(y)), y)
 

@@ -12,6 +12,7 @@ from gfl_lightning.privacy.guarantee import Guarantee
 from gfl_lightning.privacy.noise_key import NoiseKey
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.report import RELATIONS, UNITS, PrivacyReport
+from gfl_lightning.privacy.shared_ledger import Entry, Total
 
 COMPOSED = (
     "one randomised record each, before the first round; rounds, messages, the model and the choice of the best round "
@@ -30,10 +31,13 @@ class RecordsReport(PrivacyReport):
         if self.gaps:
             return super().sentence()
         kind = "pure, δ = 0" if self.delta == 0 else f"δ = {self.delta:g}"
-        return f"ε = {self.epsilon:.4g} ({kind}) against everybody, paid once for any number of rounds"
+        told = f"ε = {self.epsilon:.4g} ({kind}) against everybody, paid once for any number of rounds"
+        return told + self.of_all_runs()
 
 
-def records_report(records: Records, key: NoiseKey, statistics: tuple[str, ...] = ()) -> RecordsReport:
+def records_report(
+    records: Records, key: NoiseKey, statistics: tuple[str, ...] = (), total: Total | None = None
+) -> RecordsReport:
     """The report on records that promise something.
 
     Draws from a seed undo the promise, and so do ``statistics`` of the records as they were, told without noise.
@@ -53,10 +57,17 @@ def records_report(records: Records, key: NoiseKey, statistics: tuple[str, ...] 
         composed=COMPOSED,
         gaps=gaps,
         outside=(),
-        nominal=epsilon,
+        nominal=math.inf if statistics else records.epsilon,
         accountant="post-processing",
         protection={"records": words},
+        total=total,
     )
+
+
+def records_entry(records: Records, mark: str) -> Entry:
+    """One randomisation on a ledger: by the draw, so that the same draw is written down once."""
+    epsilon, unit = records.epsilon, f"{UNITS[records.unit]}, {RELATIONS['replace']}"
+    return Entry(f"records {mark[:32]}", epsilon, records.delta, unit, "records randomised once")
 
 
 def require_claim(records: Records, protection: Protection, guarantee: Guarantee, asked: bool) -> None:
@@ -70,7 +81,6 @@ def require_claim(records: Records, protection: Protection, guarantee: Guarantee
     )
     if not asked:
         return
-    require(guarantee.ledger is None, "ledger", "be left out where records are randomised", guarantee.ledger)
     budget = guarantee.max_epsilon
     fits = budget is None or records.epsilon <= budget
     require(fits, "max_epsilon", f"be at least the {records.epsilon:g} of the randomised records", budget)
@@ -80,3 +90,9 @@ def require_claim(records: Records, protection: Protection, guarantee: Guarantee
     )
     same = protection.unit == records.unit
     require(same, "unit", f"be {records.unit} as that of the randomised records", protection.unit)
+
+
+def require_apart(records: Records, protection: Protection) -> None:
+    """Refuse DP-SGD for single samples where labels are shared: their echo is in every training row of their client."""
+    apart = protection.steps.is_inert or protection.unit == "client" or not records.label_columns(1)
+    require(apart, "records", "share no labels where DP-SGD protects single samples, as each hears the others", records)

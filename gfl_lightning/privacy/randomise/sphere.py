@@ -12,7 +12,13 @@ PROJECTION_SEED = 0
 
 
 def directions(x: Array, dimensions: int | None) -> Array:
-    """v = Rx/‖Rx‖ ``[n, k]``, R being public; 0 stays 0."""
+    """v = Rx/‖Rx‖ ``[n, k]``, R being public; 0 stays 0.
+
+    Records are first divided by their largest entry: the square of a tiny or huge one has no digits left, and a v that
+    is not of length 1 would show more than ε.
+    """
+    largest = np.abs(x).max(axis=1, keepdims=True, initial=0)
+    x = np.divide(x, largest, out=np.zeros_like(x), where=largest > 0)
     if dimensions is not None and dimensions < x.shape[1]:
         x = x @ projection(x.shape[1], dimensions)
     norm = np.linalg.norm(x, axis=1, keepdims=True)

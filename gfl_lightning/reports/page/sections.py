@@ -14,7 +14,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-ROWS = 200
+ROWS, LONG = 200, 15
+POINTS = 96  # of a page to an inch of a figure, which has more pixels
+HEADINGS = {"auroc": "AUROC", "f1": "F1", "rmse": "RMSE", "mae": "mean absolute error", "r2": "R²"}
+HEADINGS |= {"spearman": "rank correlation"}
 
 
 class Section(ABC):
@@ -75,22 +78,23 @@ class Table(Section):
     def html(self) -> str:
         """Columns of numbers to the right."""
         numeric = [pd.api.types.is_numeric_dtype(kind) for kind in self.frame.dtypes]
-        head = "".join(f"<th>{escape(str(name).replace('_', ' '))}</th>" for name in self.frame.columns)
+        head = "".join(_cell(heading(name), right, "th") for name, right in zip(self.frame, numeric, strict=True))
         body = "".join(
             "<tr>" + "".join(_cell(value, right) for value, right in zip(row, numeric, strict=True)) + "</tr>"
-            for row in self.frame.head(ROWS).itertuples(index=False)
+            for row in zip(*(in_digits(column) for _, column in self.frame.head(ROWS).items()), strict=True)
         )
         rest = len(self.frame) - ROWS
         notes = [self.note, f"{rest} more rows are left out." if rest > 0 else ""]
         below = "".join(f'<p class="note">{escape(note)}</p>' for note in notes if note)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        kind = "wide long" if len(self.frame) > LONG else "wide"
+        return f'<div class="{kind}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{below}'
 
 
 @dataclass(frozen=True, eq=False)
 class Picture(Section):
     """A figure, inside the page.
 
-    >>> Picture("Loss", Figure(), "nothing yet").html().startswith('<img alt="Loss" src="data:image/png;base64,')
+    >>> Picture("Loss", Figure(), "nothing yet").html().startswith('<img alt="Loss" width="')
     True
     """
 
@@ -104,7 +108,31 @@ class Picture(Section):
         self.figure.savefig(stream, format="png")
         data = base64.b64encode(stream.getvalue()).decode()
         note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
-        return f'<img alt="{escape(self.title)}" src="data:image/png;base64,{data}">{note}'
+        width = round(POINTS * self.figure.get_size_inches()[0])
+        return f'<img alt="{escape(self.title)}" width="{width}" src="data:image/png;base64,{data}">{note}'
+
+
+def heading(name: Any) -> str:
+    """The name of a column as a reader wants it.
+
+    >>> heading("log_loss"), heading("auroc")
+    ('log loss', 'AUROC')
+    """
+    return HEADINGS.get(str(name), str(name).replace("_", " "))
+
+
+def in_digits(column: pd.Series) -> list[Any]:
+    """The cells of a column, its numbers with fractions all to the place that the largest shows four digits of.
+
+    >>> in_digits(pd.Series([0.5, -12.345, float("nan")]))
+    ['0.50', '−12.35', '']
+    """
+    if not pd.api.types.is_float_dtype(column.dtype):
+        return list(column)
+    sizes = [abs(value) for value in column if math.isfinite(value) and value]
+    places = min(4, max(0, 3 - math.floor(math.log10(max(sizes))))) if sizes else 0
+    cells = ["" if math.isnan(value) else f"{value:.{places}f}" for value in column]
+    return [cell.replace("-", "−") for cell in cells]
 
 
 def shown(value: Any) -> str:
@@ -118,5 +146,6 @@ def shown(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _cell(value: Any, right: bool) -> str:
-    return f'<td class="number">{escape(shown(value))}</td>' if right else f"<td>{escape(shown(value))}</td>"
+def _cell(value: Any, right: bool, kind: str = "td") -> str:
+    place = ' class="number"' if right else ""
+    return f"<{kind}{place}>{escape(shown(value))}</{kind}>"

@@ -10,10 +10,9 @@ import deploy_builders
 import numpy as np
 import pandas as pd
 import pytest
-import safetensors.torch
 import torch
 from deploy_builders import driver, make_tables, plan
-from flaky import Flaky, How, flaky_driver, header
+from flaky import Flaky, How, flaky_driver, tensors
 from scipy.stats import chisquare
 
 from gfl_lightning.checks import InputError
@@ -33,7 +32,7 @@ ON = Masking(on=True)
 CASES: dict[str, dict[str, Any]] = {
     "jacobian": {},
     "v1": {"estimator": "v1"},
-    "batches": {"local": LocalTraining(0.3, 3, 3)},
+    "batches": {"local": LocalTraining(0.1, 3, 3)},
     "gram": {"protocol": "gram"},
     "learnable": {"aggregator": LearnablePolynomial(M=3)},
     "fedavg": {"aggregator": Identity()},
@@ -45,16 +44,30 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_masked_sums_take_the_plain_trajectory(tmp_path: Path, case: str, task: str) -> None:
     make_tables(tmp_path, task)
-    chosen = plan(task, 5, encoder=SMALL, seed=3, **{"local": LocalTraining(0.3, 3)} | CASES[case])
+    chosen = plan(task, 5, encoder=SMALL, seed=3, **{"local": LocalTraining(0.1, 3)} | CASES[case])
     plain, masked = driver(tmp_path, chosen), driver(tmp_path, replace(chosen, masking=replace(ON, rounds_ahead=3)))
     outcomes = []
     for made in (plain, masked):
         made.store.file.unlink(missing_ok=True)
         outcomes.append(made.run())
-        assert made._sums is not None
     expected, found = outcomes
-    torch.testing.assert_close(masked._sums.server.weights, plain._sums.server.weights, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(masked.weights, plain.weights, rtol=1e-5, atol=1e-6)
     assert found.best.round == expected.best.round
+    for split in ("train", "val", "test"):
+        assert vars(found.test[split]) == pytest.approx(vars(expected.test[split]), rel=1e-4)
+
+
+def test_words_of_32_bits_hold_the_sums_of_many_rows(tmp_path: Path) -> None:
+    """Counts beyond what one such word holds: 682 for three sites."""
+    make_tables(tmp_path, rows=900)
+    chosen = plan("sc", 2, encoder=SMALL, local=LocalTraining(0.1, 3))
+    narrow = replace(chosen, masking=Masking(on=True, bits=32, fraction=20))
+    outcomes = []
+    for made in (driver(tmp_path, chosen), driver(tmp_path, narrow)):
+        made.store.file.unlink(missing_ok=True)
+        outcomes.append(made.run())
+    expected, found = outcomes
+    assert narrow.masking.code.limit(3) < 900
     for split in ("train", "val", "test"):
         assert vars(found.test[split]) == pytest.approx(vars(expected.test[split]), rel=1e-4)
 
@@ -91,9 +104,7 @@ def test_a_site_that_drops_out_contributes_nothing(
             lambda seen, t, site: how if seen in ("share", "train") and site == "s2" and t == 1 else "",
         )
     plain.run()
-    assert masked._sums is not None
-    assert plain._sums is not None
-    torch.testing.assert_close(masked._sums.server.weights, plain._sums.server.weights, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(masked.weights, plain.weights, rtol=1e-5, atol=1e-6)
 
 
 def test_too_many_drop_outs_stop_the_run_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +123,7 @@ def test_a_site_that_was_away_is_back_with_the_next_keys(tmp_path: Path, monkeyp
     away = ("mask_keys", 0, "s4")
     made = flaky_driver(driver(tmp_path, chosen), lambda *which: "asked" if which == away else "")
     ages: list[list[int]] = []
-    made.watch = lambda news: ages.append(made._sums.ages(news.round))  # type: ignore[union-attr]
+    made.watch = lambda news: ages.append(made.ask.sums.ages(news.round))  # type: ignore[union-attr]
     made.run()
     assert ages[0][4] == -1
     assert ages[-1][4] == 0
@@ -126,7 +137,7 @@ def test_what_the_server_receives_tells_nothing_of_a_site(tmp_path: Path, monkey
     made.run()
     assert isinstance(made.transport, Flaky)
     sent = [blob for phase, _, _, blob in made.transport.seen if phase in ("share", "train")]
-    words = [safetensors.torch.load(blob[40 + len(header(blob)) :])["0.words"].numpy() for blob in sent]
+    words = [tensors(blob)["0.words"].numpy() for blob in sent]
     values = [chisquare(np.bincount(one.view(np.uint8).ravel(), minlength=256)).pvalue for one in words]
     assert len(values) == 6 * 10
     assert min(values) > 1e-4 / len(values)
@@ -156,9 +167,7 @@ def test_a_resumed_run_goes_on_with_new_keys(tmp_path: Path) -> None:
         stopped.run()
     resumed = driver(tmp_path, chosen)
     resumed.run()
-    assert whole._sums is not None
-    assert resumed._sums is not None
-    torch.testing.assert_close(resumed._sums.server.weights, whole._sums.server.weights, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(resumed.weights, whole.weights, rtol=1e-5, atol=1e-6)
 
 
 def _stop_after(made: int, rounds: int) -> None:

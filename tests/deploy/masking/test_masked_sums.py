@@ -242,8 +242,27 @@ def test_a_stranger_is_not_enrolled() -> None:
     without = replace(
         roll, identity={k: v for k, v in roll.identity.items() if k != "site00"} | {"x": roll.identity["site01"]}
     )
-    with pytest.raises(InputError, match="the roll must have the keys of this site, site00"):
+    with pytest.raises(InputError, match="the roll must have everything of every site that it names"):
         sites["site00"].meet(without)
+    for part in ("identity", "channel", "signature", "shares"):
+        less = {k: v for k, v in getattr(roll, part).items() if k != "site02"}
+        with pytest.raises(InputError, match="the roll must have everything of every site that it names"):
+            sites["site00"].meet(replace(roll, **{part: less}))
+
+
+def test_shares_of_noise_are_a_sites_own_word() -> None:
+    """A server that counts more noise than a site has promised is refused by that site and by the others."""
+    identities = {name: Identity.new() for name in names(3)}
+    trusted = {name: identity.public for name, identity in identities.items()}
+    sites = {name: Masker(name, identity, RUN, trusted=trusted, shares=2) for name, identity in identities.items()}
+    roll = Unmasker().roll({name: site.enrol() for name, site in sites.items()})
+    sites["site00"].meet(roll)
+    assert sites["site00"].shares_of == dict.fromkeys(names(3), 2)
+    more = replace(roll, shares=roll.shares | {"site01": torch.tensor([9])})
+    with pytest.raises(InputError, match="site site01 must enrol with the identity that is known of it"):
+        sites["site00"].meet(more)
+    with pytest.raises(InputError, match="the roll must have the keys of this site, site01"):
+        sites["site01"].meet(more)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from scipy.spatial.distance import cdist
 from table_builders import clinics
 
 from gfl_lightning.checks import InputError
-from gfl_lightning.graphs.tables import neighbours as module
 from gfl_lightning.graphs.tables.client_tables import ClientTables
 from gfl_lightning.graphs.tables.features import Categories, Numbers
-from gfl_lightning.graphs.tables.neighbours import NeighbourRule, Profiles, nearest
+from gfl_lightning.graphs.tables.nearest import nearest
+from gfl_lightning.graphs.tables.neighbours import NeighbourRule, Profiles
 
 
 def expected(points: np.ndarray[Any, Any], k: int) -> set[tuple[int, int]]:
@@ -26,22 +26,6 @@ def expected(points: np.ndarray[Any, Any], k: int) -> set[tuple[int, int]]:
 
 def pairs(edges: Any) -> set[tuple[int, int]]:
     return {(int(a), int(b)) for a, b in edges.T}
-
-
-@pytest.mark.parametrize("columns", [1, 3, 20])
-def test_tree_and_products_find_the_nearest(columns: int) -> None:
-    points = np.random.default_rng(columns).normal(size=(80, columns))
-    found = nearest(points, points, 6)
-    assert (found[:, 0] == np.arange(80)).all()
-    links = np.stack([np.repeat(np.arange(80), 5), found[:, 1:].ravel()])
-    assert pairs(links) == expected(points, 5)
-
-
-def test_products_in_chunks_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = np.random.default_rng(0).normal(size=(50, 20))
-    whole = nearest(points, points, 4)
-    monkeypatch.setattr(module, "CHUNK_ENTRIES", 100)
-    assert (nearest(points, points, 4) == whole).all()
 
 
 def test_a_profile_standardises_numbers_and_spreads_categories() -> None:

@@ -18,7 +18,7 @@ from gfl_lightning.graphs.losses.huber import Huber
 from gfl_lightning.graphs.losses.loss import Loss
 from gfl_lightning.graphs.losses.poisson import Poisson
 from gfl_lightning.graphs.losses.squared_error import SquaredError
-from gfl_lightning.graphs.tables.client_tables import ClientTables
+from gfl_lightning.graphs.tables.client_tables import ClientTables, TableWarning
 from gfl_lightning.graphs.tables.encoding import Encoding
 
 
@@ -88,8 +88,11 @@ def test_columns_of_many_numbers_are_no_classes(tmp_path: Path) -> None:
     frame = pd.read_csv(many)
     frame.assign(label=range(len(frame))).to_csv(many, index=False)
     assert "144 different numbers are too many for classes" in refused(many, edges)
-    for few in (frame.index % 30, "g" + (frame.index % 120).astype(str)):
+    for few in (frame.index % 10, "g" + (frame.index % 120).astype(str)):
         frame.assign(label=few).to_csv(many, index=False)
+        assert ClientTables(many, edges, task="sc").graph.loss == CrossEntropy()
+    frame.assign(label=frame.index % 30).to_csv(many, index=False)
+    with pytest.warns(TableWarning, match="column 'label': 30 different numbers are taken as classes, in no order"):
         assert ClientTables(many, edges, task="sc").graph.loss == CrossEntropy()
 
 

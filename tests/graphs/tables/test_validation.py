@@ -226,8 +226,14 @@ FILES = [
     (
         SAMPLES,
         EDGES,
+        {"separator": "é"},
+        r"separator must be one character of ASCII, other than quotes, spaces and line breaks, got 'é'",
+    ),
+    (
+        SAMPLES,
+        EDGES,
         {"separator": "; "},
-        r"separator must be one character, other than quotes, spaces and line breaks, got '; '",
+        r"separator must be one character of ASCII, other than quotes, spaces and line breaks, got '; '",
     ),
 ]
 
@@ -291,8 +297,8 @@ def test_a_graph_in_pieces_is_told_with_their_number(tmp_path: Path) -> None:
     assert network(tmp_path).warnings == []
     (sentence,) = network(tmp_path, more, EDGES + "c,c,1\na,d,0\n").warnings
     assert sentence.endswith(
-        "edges.csv: the graph of 4 clients falls into 3 components, 2 of them a single client: nothing passes between "
-        "components, and an isolated client falls back to its own data."
+        "edges.csv: the graph of 4 clients falls into 3 components, 2 of them a single client that has no neighbour to "
+        "hear; nothing passes between components but the shared model."
     )
 
 

@@ -101,6 +101,47 @@ def test_priv_unit_shows_no_more_than_epsilon_and_not_much_less() -> None:
     assert 0.8 * epsilon < empirical_epsilon(int(hits.sum()), int(others.sum()), DRAWS) <= epsilon
 
 
+@pytest.mark.parametrize("mechanism", [PrivUnit(), PrivUnit(dimensions=2), Subset(), MultiBit(), GaussianDirection()])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_refused(mechanism: FeatureMechanism, bad: float) -> None:
+    with pytest.raises(InputError, match=r"x must hold finite numbers alone, got .1 that are not."):
+        mechanism.draw(np.array([[0.0, bad, 1.0]]), 1.0, source())
+
+
+def test_labels_that_are_none_are_refused() -> None:
+    for y in (-1, 3):
+        with pytest.raises(InputError, match=rf"y must hold classes from 0 to 2 alone, got \[{y}\]"):
+            RandomisedResponse().draw(np.array([y]), 3, 1.0, source())
+    with pytest.raises(InputError, match="y must hold finite numbers alone"):
+        Piecewise(0.0, 1.0).draw(np.array([math.nan]), 1, 1.0, source())
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-162, 1e-20, 1e20, 1e160, 1e308])
+def test_a_direction_has_length_1_however_small_or_large_the_record_is(scale: float) -> None:
+    """Where squares underflow or overflow a norm is wrong, and a v of another length would show more than ε."""
+    record = np.array([[3.0, -4.0, 0.5]]) * (scale / 5)
+    for mechanism in (PrivUnit(), PrivUnit(dimensions=2), GaussianDirection()):
+        assert np.linalg.norm(mechanism.expected(record)) == pytest.approx(1.0, rel=1e-12)
+        np.testing.assert_allclose(mechanism.expected(record), mechanism.expected(record / scale), atol=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+@pytest.mark.parametrize("other", [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [1e-200, 1.0, 0.0]], ids=str)
+@pytest.mark.parametrize("mechanism", [PrivUnit(), Subset(), MultiBit(-1.0, 1.0)], ids=repr)
+def test_no_event_tells_two_records_apart_by_more_than_epsilon(
+    mechanism: FeatureMechanism, other: list[float], epsilon: float
+) -> None:
+    """Half-spaces along the first record, at every level; the others are none, another word, and the opposite."""
+    first = many(mechanism, [1.0, 0.0, 0.0], epsilon, 1)[:, 0]
+    second = many(mechanism, other, epsilon, 2)[:, 0]
+    for level in np.unique(np.quantile(np.concatenate([first, second]), [0.05, 0.3, 0.5, 0.7, 0.9, 0.97])):
+        for one, two in ((first, second), (second, first)):
+            for hits in ((one >= level, two >= level), (one < level, two < level)):
+                counts = [int(hit.sum()) for hit in hits]
+                if counts[0] and counts[1] < DRAWS:
+                    assert empirical_epsilon(*counts, DRAWS) <= epsilon
+
+
 def test_a_record_without_a_direction_gets_a_uniform_one() -> None:
     drawn = many(PrivUnit(), [0.0, 0.0, 0.0], 8.0)
     assert (np.abs(drawn.mean(0)) < 5 * drawn.std(0) / math.sqrt(DRAWS)).all()

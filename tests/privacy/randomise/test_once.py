@@ -166,6 +166,7 @@ def test_weights_that_tell_the_label_are_refused() -> None:
     ("options", "sentence"),
     [
         ({"epsilon": 0.0}, "epsilon must be positive, got 0.0"),
+        ({"epsilon": 701.0}, "epsilon must be at most 700, beyond which .*, got 701.0"),
         ({"label_share": 0.0}, "label_share must lie in .0, 1., got 0.0"),
         ({"label_share": 1.5}, "label_share must lie in .0, 1., got 1.5"),
         ({"unit": "graph"}, "unit must be one of client, sample, got 'graph'"),

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from torch import Tensor
 
+from gfl_lightning.engine.newcomers import Newcomers
 from gfl_lightning.graphs.arrays import Array
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.losses.poisson import Poisson
-from gfl_lightning.practice.newcomers import Newcomers
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 TREES = ((50, 0.03), (100, 0.05), (200, 0.1))
@@ -60,15 +61,16 @@ class Pooled:
                 best, lowest = found, loss
         return torch.from_numpy(best)
 
-    def _features(self, graph: ClientGraph) -> Array:
+    def _features(self, graph: ClientGraph) -> Any:
+        """x, or x and a sparse column for each client, of which there may be thousands."""
         x: Array = graph.x.double().cpu().numpy()
         if not self.dummies:
             return x
         trained = np.isin(np.arange(graph.num_clients), graph.training_clients.cpu().numpy())
         client = graph.client.cpu().numpy()
-        columns = np.zeros((len(client), graph.num_clients))
-        columns[np.arange(len(client)), client] = trained[client]
-        return np.concatenate([x, columns], 1)
+        row = np.flatnonzero(trained[client])
+        columns = sparse.csr_array((np.ones(len(row)), (row, client[row])), shape=(len(client), graph.num_clients))
+        return sparse.hstack([sparse.csr_array(x), columns], format="csr")
 
     def _models(self, graph: ClientGraph) -> list[Callable[[], Any]]:
         """Candidates from strong to weak regularisation."""
@@ -81,7 +83,7 @@ class Pooled:
         if counts:
             return [lambda C=C: PoissonRegressor(alpha=1e-3 / C, max_iter=1000) for C in STRENGTHS]  # type: ignore[misc]
         if numbers:
-            return [lambda C=C: Ridge(alpha=1 / C) for C in STRENGTHS]  # type: ignore[misc]
+            return [lambda C=C: Ridge(alpha=1 / C, tol=1e-10) for C in STRENGTHS]  # type: ignore[misc]
         return [lambda C=C: LogisticRegression(C=C, max_iter=1000) for C in STRENGTHS]  # type: ignore[misc]
 
 
@@ -92,9 +94,9 @@ POOLED = (
 )
 
 
-def _all_classes(fitted: Any, x: Array, c: int) -> Array:
+def _all_classes(fitted: Any, x: Any, c: int) -> Array:
     """Probabilities with a column for every class, also one that was not seen."""
-    found = np.zeros((len(x), c))
+    found = np.zeros((x.shape[0], c))
     found[:, fitted.classes_] = fitted.predict_proba(x)
     return found
 
