@@ -7,58 +7,66 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from gfl_lightning.checks import InputError
 from gfl_lightning.studies.cell import Cell
 from gfl_lightning.studies.cost import cost
+from gfl_lightning.studies.store import Record
 from gfl_lightning.studies.training import run_cell
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-Keep = Callable[[Cell, dict[str, Any]], None]
+Keep = Callable[[Cell, Record], None]
 
 
 def run_cells(cells: list[Cell], jobs: int, keep: Keep) -> None:
     """Run cells and hand each record to ``keep`` as soon as it is there.
 
-    ``jobs`` of 1 stays in this process. A KeyboardInterrupt ends the workers at once and is passed on.
+    ``jobs`` of 1 stays in this process. A KeyboardInterrupt, wherever it falls, ends the workers at once and is passed on.
     """
     order = sorted(cells, key=cost, reverse=True)
-    with _progress(order) as advance:
-        if jobs == 1 or len(order) < 2:
-            torch.set_num_threads(1)
-            results: Iterator[tuple[Cell, dict[str, Any]]] = ((cell, run_cell(cell)) for cell in order)
-        else:
-            results = _in_processes(order, min(jobs, len(order)))
+    run = _in_this_process(order) if jobs == 1 or len(order) < 2 else _in_processes(order, min(jobs, len(order)))
+    with _progress(order) as advance, closing(run) as results:
         for cell, record in results:
             keep(cell, record)
             advance(cell)
 
 
-def _in_processes(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Results in the order in which they come."""
+def _in_this_process(cells: list[Cell]) -> Generator[tuple[Cell, Record], None, None]:
+    torch.set_num_threads(1)
+    for cell in cells:
+        yield cell, run_cell(cell)
+
+
+def _in_processes(cells: list[Cell], jobs: int) -> Generator[tuple[Cell, Record], None, None]:
+    """Results in the order in which they come; closing it ends the workers."""
     with _one_thread_each():
         pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker)
         before = set(multiprocessing.active_children())
         with _deaf_to_interrupts():
-            running: dict[Future[dict[str, Any]], Cell] = {pool.submit(run_cell, cell): cell for cell in cells}
+            running: dict[Future[Record], Cell] = {pool.submit(run_cell, cell): cell for cell in cells}
         workers = [child for child in multiprocessing.active_children() if child not in before]
     try:
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 yield running.pop(future), future.result()
-    except BaseException:
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"--jobs must leave each process memory enough, but one of {jobs} was ended from outside; what is finished is "
+            "kept, and the same command goes on from there."
+        ) from error
+    finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.terminate()
-        raise
-    pool.shutdown()
 
 
 def _start_worker() -> None:
