@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -29,7 +28,7 @@ Keep = Callable[[Cell, Record], None]
 def run_cells(cells: list[Cell], jobs: int, keep: Keep) -> None:
     """Run cells and hand each record to ``keep`` as soon as it is there.
 
-    ``jobs`` of 1 stays in this process. A KeyboardInterrupt, wherever it falls, ends the workers at once and is passed on.
+    ``jobs`` of 1 stays in this process. A KeyboardInterrupt, wherever it falls, ends the workers and is passed on.
     """
     order = sorted(cells, key=cost, reverse=True)
     run = _in_this_process(order) if jobs == 1 or len(order) < 2 else _in_processes(order, min(jobs, len(order)))
@@ -60,8 +59,8 @@ def _in_processes(cells: list[Cell], jobs: int) -> Generator[tuple[Cell, Record]
                 yield running.pop(future), future.result()
     except BrokenProcessPool as error:
         raise InputError(
-            f"--jobs must leave each process memory enough, but one of {jobs} was ended from outside; what is finished is "
-            "kept, and the same command goes on from there."
+            f"--jobs must leave each process memory enough, but one of {jobs} was ended from outside; what is finished "
+            "is kept, and the same command goes on from there."
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
