@@ -46,11 +46,10 @@ def _in_this_process(cells: list[Cell]) -> Generator[tuple[Cell, Record], None, 
 
 def _in_processes(cells: list[Cell], jobs: int) -> Generator[tuple[Cell, Record], None, None]:
     """Results in the order in which they come; closing it ends the workers."""
-    with _one_thread_each():
-        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker)
+    with _deaf_to_interrupts(), _one_thread_each():
         before = set(multiprocessing.active_children())
-        with _deaf_to_interrupts():
-            running: dict[Future[Record], Cell] = {pool.submit(run_cell, cell): cell for cell in cells}
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker)
+        running: dict[Future[Record], Cell] = {pool.submit(run_cell, cell): cell for cell in cells}
         workers = [child for child in multiprocessing.active_children() if child not in before]
     try:
         while running:
@@ -84,7 +83,7 @@ def _start_worker() -> None:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started meanwhile ignore Ctrl-C from their first moment on."""
+    """No Ctrl-C falls between the start of processes and the care for their end; they ignore it from the first moment."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
