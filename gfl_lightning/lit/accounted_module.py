@@ -29,22 +29,27 @@ from gfl_lightning.lit.private_flow import (
     INTERRUPTED,
     OTHER_RATE,
     OTHER_STOP,
+    OTHER_WEIGHTS,
     PRIVATE,
+    SHORTENED,
+    Stopping,
+    averages,
+    is_fitting,
     outside_the_guarantee,
     rate_of_others,
     refuse_averaging,
     steered_by_data,
-    stopped_by_others,
+    time_is_over,
     unknown_rate,
-    was_interrupted,
 )
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.lit.schedulers import Timetable
 from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 from gfl_lightning.models.model import Model
 from gfl_lightning.parts import build, describe
-from gfl_lightning.privacy.account import PrivacyAccount
+from gfl_lightning.privacy.account import OTHER_START, PrivacyAccount
 from gfl_lightning.privacy.guarantee import Guarantee
+from gfl_lightning.privacy.horizon import MOST_ROUNDS
 from gfl_lightning.privacy.noise_key import NoiseKey, digest
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.randomise.account import RecordsAccount
@@ -101,6 +106,8 @@ class AccountedModule(RoundModule):
         self._data_mark: str | None = None
         self._draws = RecordsAccount()
         self._timetable = Timetable(None, lr)
+        self._stopping = Stopping()
+        self._in_rounds = False
         self._sharing: int | float | None = None
         self._own = {"records": records, **vars(protection), **vars(guarantee)}
         self._accounts = not protection.is_inert or guarantee != Guarantee()
@@ -177,6 +184,8 @@ class AccountedModule(RoundModule):
 
     def _rounds_between_events(self) -> int:
         every = getattr(self._trainer, "val_check_interval", 1)
+        if getattr(self._trainer, "limit_val_batches", 1) == 0:
+            return MOST_ROUNDS
         return every if isinstance(every, int) else 1
 
     def _identify(self) -> None:
@@ -200,10 +209,17 @@ class AccountedModule(RoundModule):
         drawn = self.model.initial_weights(generator(self.seed, Stream.WEIGHTS))
         now = self.current_weights() if self._state is None else self._state.weights
         known = all(torch.equal(drawn[name].to(weight), weight) for name, weight in now.items())
-        self.account.begin(rounds_done, progress.get("privacy"), known)
-        self._timetable = Timetable.of(self._lr_scheduler, self.lr, rounds_done)
+        account = self.account
+        account.begin(rounds_done, progress.get("privacy"), known)
+        if account.claims and account.is_shortened:
+            account.outside += (SHORTENED,)
+        live = [one.scheduler for one in getattr(self._trainer, "lr_scheduler_configs", [])]
+        self._timetable = Timetable.of(self._lr_scheduler, self.lr, rounds_done, *live[:1])
+        self._stopping, self._in_rounds = Stopping.of(self._trainer), True
         if self._randomises:
-            self._draws.charge(self.records, self._key(), self.account.guarantee, not self.account.shares)
+            started = () if rounds_done or known or account.guarantee.pretrained == "public" else (OTHER_START,)
+            self._draws.doubt(*account.shares, *started)
+            self._draws.charge(self.records, self._key(), account.guarantee)
 
     def choose(self, report: Report) -> Best:
         """The round to keep: under a guarantee the last, unless a private loss chooses, or exact ones may."""
@@ -222,6 +238,8 @@ class AccountedModule(RoundModule):
             return metrics
         account.charge_validation()
         private = self.federation.private_val_loss(self.state)
+        self._timetable.told(private)
+        self._stopping.told(private)
         inside = account.claims and account.guarantee.selection == "inside"
         if inside and private < self.best.val_loss:
             shared = self.federation.shared(self.state)
@@ -237,7 +255,7 @@ class AccountedModule(RoundModule):
         """Count the sharing that an evaluation of protected weights takes, unless it repeats one that was made."""
         predictor, account = self.predictor, self.account
         if self._randomises and not isinstance(predictor, Scoring):
-            self._draws.charge(self.records, self._key(), account.guarantee, not account.shares)
+            self._draws.charge(self.records, self._key(), account.guarantee, *account.shares)
         shared = predictor.prediction if isinstance(predictor, Federation) else predictor
         if not isinstance(shared, Prediction) or self.model.aggregator.isolates:
             return
@@ -252,7 +270,8 @@ class AccountedModule(RoundModule):
         mark = digest(here, weights).hex()
 
         def cost() -> float:
-            return sharing_epsilon(account.in_force, account.guarantee, guard.table.graph)
+            told = bool(account.shares) or self.noise_key.reproducible
+            return math.inf if told else sharing_epsilon(account.in_force, account.guarantee, guard.table.graph)
 
         account.charge_evaluation(mark, everyone, same_data, cost)
 
@@ -266,21 +285,27 @@ class AccountedModule(RoundModule):
             self.account.doubt(OTHER_RATE)
         return self.account.charge()
 
-    def on_train_end(self) -> None:
-        """Lightning's hook: why the fit has stopped may tell about its data."""
-        self._note_the_stop(ended=True)
+    def end_rounds(self) -> None:
+        """Called after the last round of a fit: why it has stopped may tell about its data."""
+        self._note_the_stop()
+        self._in_rounds = False
 
-    def _note_the_stop(self, ended: bool = False) -> None:
-        """Promise nothing where something that is not known has ended the fit, or has asked it to stop."""
-        if not self.account.claims or self._trainer is None or not self._trains:
+    def _note_the_stop(self) -> None:
+        """Promise nothing where something that is not known ends the fit; say so where its rounds were broken off."""
+        account = self.account
+        if not self._in_rounds or not account.claims:
             return
-        if (ended or self.trainer.should_stop) and stopped_by_others(self.trainer, self.account.is_whole):
-            self.account.doubt(OTHER_STOP)
-        if was_interrupted(self.trainer) and INTERRUPTED not in self.account.outside:
-            self.account.outside += (INTERRUPTED,)
+        if not is_fitting(self._trainer):
+            account.outside += (INTERRUPTED,) if INTERRUPTED not in account.outside else ()
+        elif self.trainer.fit_loop.done and not (
+            account.is_whole or self._stopping.is_over or time_is_over(self.trainer)
+        ):
+            account.doubt(OTHER_STOP)
 
     def require_free_weights(self) -> None:
         """Refuse weights of no round where uploads are protected: they would be shared under noise already used."""
+        if self._randomises and not averages(self._trainer):
+            self._draws.doubt(OTHER_WEIGHTS)
         require(
             not self.account.protects,
             "weights",
@@ -303,9 +328,16 @@ class AccountedModule(RoundModule):
         """What the records or the rounds so far have spent; ``None`` where nobody asked."""
         if self._randomises:
             total = total_of(self.account.guarantee.ledger)
-            return records_report(self.records, self.noise_key, self.account.shares, total)
+            gaps = dict.fromkeys((*self._draws.gaps, *self.account.shares))
+            return records_report(self.records, self.noise_key, tuple(gaps), total)
         self._note_the_stop()
         return self.account.report()
+
+    @property
+    def _is_of_a_round(self) -> bool:
+        """Whether the parameters are the weights of the best round, of the last one, or those of the checkpoint."""
+        rounds = [self._placed(self.best).weights, {} if self._state is None else self._state.weights]
+        return any(self.holds(weights) for weights in rounds) or (self._state is None and self.holds_the_loaded)
 
     def progress(self) -> dict[str, Any]:
         """The engine's, and the privacy spent."""
@@ -319,8 +351,11 @@ class AccountedModule(RoundModule):
             checkpoint["protection"] = self.account.save(self.seed) | told
         if self._randomises:
             checkpoint["noise_key"], checkpoint["records"] = self.noise_key.name, self._draws.first
+            checkpoint["records_gaps"] = list(self._draws.gaps)
         report = self.privacy
         if report is not None:
+            if not self._is_of_a_round and not (self._randomises and averages(self._trainer)):
+                report = replace(report, epsilon=math.inf, gaps=(*report.gaps, OTHER_WEIGHTS))
             checkpoint["privacy"] = report.public() | {"outside": list(self.account.outside)}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -330,10 +365,10 @@ class AccountedModule(RoundModule):
         self.account.load(saved, self.seed, self._loaded_progress.get("privacy"))
         self._accounts |= saved is not None
         self._saved_key = checkpoint.get("noise_key") if saved is None else saved["noise_key"]
-        self._data_mark = None if saved is None else saved["data"]
+        self._data_mark = "" if saved is None else saved["data"]
         kept = checkpoint["hyper_parameters"].get("participation")
         self._sharing = None if kept is None else build(kept, Participation).share
-        self._draws.first = checkpoint.get("records")
+        self._draws.first, self._draws.gaps = checkpoint.get("records"), tuple(checkpoint.get("records_gaps", ()))
         file = self.account.guarantee.ledger
         there = file is None or self.account.was_told("ledger") or Path(file).is_file()
         require(there, "ledger", "be there, as a run writes to it before its checkpoints, which make no file", file)

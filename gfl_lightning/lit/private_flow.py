@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
+import torch
 from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint, Timer, WeightAveraging
 from pytorch_lightning.trainer.states import TrainerFn, TrainerStatus
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.lit.patience import Patience
-from gfl_lightning.lit.schedulers import is_timed
+from gfl_lightning.lit.schedulers import is_followed
 from gfl_lightning.privacy.guarantee import Selection
 
 PRIVATE = "private_val_loss"
 """The validation loss under noise, as callbacks and schedulers know it."""
 OTHER_RATE = "the rate (set by something else than its scheduler, which may have seen the data)"
 OTHER_STOP = "when the fit stopped (a callback that nothing is known of asked for it)"
+OTHER_WEIGHTS = "the weights (which no round has left)"
 INTERRUPTED = "when the fit was interrupted"
+SHORTENED = "the number of rounds (fewer than the run was planned for before)"
 
 
 def steered_by_data(trainer: Any, validates: bool, scheduler: Any) -> bool:
@@ -62,43 +67,58 @@ def refuse_averaging(trainer: Any) -> None:
 
 def unknown_rate(scheduler: Any) -> tuple[str, ...]:
     """What is to be said of a rate whose scheduler may look at anything, such as a function of one's own."""
-    known = scheduler is None or is_timed(scheduler) or type(scheduler) is ReduceLROnPlateau
+    known = scheduler is None or is_followed(scheduler)
     return () if known else (f"the rate ({type(scheduler).__name__} is not known to look at time alone)",)
 
 
-def stopped_by_others(trainer: Any, whole: bool) -> bool:
-    """Whether a fit has ended, or is asked to, by something else than its plan, time or the private validation loss.
+def averages(trainer: Any) -> bool:
+    """Whether a callback averages weights over rounds, which then are those of no round."""
+    return any(isinstance(one, WeightAveraging) for one in getattr(trainer, "callbacks", []))
 
-    ``whole`` says that every round that was planned has been made, and no more.
+
+def is_fitting(trainer: Any) -> bool:
+    """Whether a trainer is in the middle of a fit."""
+    return trainer is not None and (trainer.state.fn, trainer.state.status) == (
+        TrainerFn.FITTING,
+        TrainerStatus.RUNNING,
+    )
+
+
+def time_is_over(trainer: Any) -> bool:
+    """Whether a fit has used up its time."""
+    left = [one.time_remaining() for one in trainer.callbacks if type(one) is Timer]
+    return any(one is not None and one <= 0 for one in left)
+
+
+class Stopping:
+    """What `EarlyStopping` on the private validation loss decides, found beside a fit from that loss alone.
+
+    >>> Stopping().is_over
+    False
+
+    Args:
+        twins: of the callbacks, as they were when the rounds began.
     """
-    if whole or any(type(one) is Timer and _is_over(one) for one in trainer.callbacks):
-        return False
-    return not any(_has_stopped(one, trainer) for one in trainer.callbacks if isinstance(one, EarlyStopping))
 
+    def __init__(self, twins: Sequence[EarlyStopping] = ()) -> None:
+        self._twins = twins
+        self.is_over = any(one.wait_count >= one.patience for one in twins)
 
-def was_interrupted(trainer: Any) -> bool:
-    """Whether the last thing that a trainer did was a fit that ended in the middle, by a signal or a failure."""
-    return trainer.state.fn == TrainerFn.FITTING and trainer.state.status == TrainerStatus.INTERRUPTED
+    @classmethod
+    def of(cls, trainer: Any) -> Stopping:
+        """That of a trainer's callbacks."""
+        callbacks = getattr(trainer, "callbacks", [])
+        return cls([copy(one) for one in callbacks if type(one) is EarlyStopping and one.monitor == PRIVATE])
 
-
-def _is_over(timer: Timer) -> bool:
-    left = timer.time_remaining()
-    return left is not None and left <= 0
-
-
-def _has_stopped(one: EarlyStopping, trainer: Any) -> bool:
-    """Whether patience with the private loss is over, or it has crossed a threshold."""
-    told = trainer.callback_metrics.get(PRIVATE)
-    if one.wait_count >= one.patience or told is None:
-        return one.wait_count >= one.patience
-    reached = one.stopping_threshold is not None and bool(one.monitor_op(told, one.stopping_threshold))
-    lost = one.divergence_threshold is not None and bool(one.monitor_op(-told, -one.divergence_threshold))
-    return reached or lost
+    def told(self, loss: float) -> None:
+        """Take note of one more private loss."""
+        stops = [one._evaluate_stopping_criteria(torch.tensor(loss, dtype=torch.float64))[0] for one in self._twins]
+        self.is_over |= any(stops)
 
 
 def rate_of_others(trainer: Any, expected: float) -> bool:
     """Whether the rate is another than a timetable has it, or than that of a scheduler that keeps to none."""
-    free = [one.scheduler for one in trainer.lr_scheduler_configs if not is_timed(one.scheduler)]
+    free = [one.scheduler for one in trainer.lr_scheduler_configs if not is_followed(one.scheduler)]
     expected = free[0].get_last_lr()[0] if free else expected
     return any(carrier.param_groups[0]["lr"] != expected for carrier in trainer.optimizers)
 

@@ -32,6 +32,7 @@ class ProtectingCallback(Callback):
                 f"callbacks.{type(self).__name__} must be used with GFL, whose clients upload something, "
                 f"got {type(pl_module).__name__}."
             )
+        refuse_contradictions(getattr(trainer, "callbacks", []))
         pl_module.protect(**self.stated)
 
 

@@ -66,6 +66,7 @@ class RoundLoop(_FitLoop):
             self.advance()
             if trainer.received_sigterm:
                 raise SIGTERMException
+        trainer.lightning_module.end_rounds()
         trainer._logger_connector.epoch_end_reached()
         self._hook("on_train_epoch_end")
         trainer._logger_connector.on_epoch_end()

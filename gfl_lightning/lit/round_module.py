@@ -110,6 +110,9 @@ class RoundModule(PredictingModule):
     def begin_rounds(self, rounds_done: int, progress: dict[str, Any]) -> None:
         """Called before the first round of a fit, with what :meth:`progress` was where a checkpoint is resumed."""
 
+    def end_rounds(self) -> None:
+        """Called after the last round of a fit, before anybody else is told that it is over."""
+
     def charge_round(self) -> dict[str, float]:
         """Called before each round is made; what it says is logged with the round."""
         return {}
@@ -237,13 +240,18 @@ class RoundModule(PredictingModule):
         if self.holds(self._placed(self.best).weights):
             return self.best.round
         if self._state is None:
-            now = self.current_weights()
-            if any(not torch.equal(now[name].cpu().double(), w.double()) for name, w in self._loaded_weights.items()):
+            if not self.holds_the_loaded:
                 self.require_free_weights()
             return self._loaded_round
         if not self.holds(self._state.weights):
             self.require_free_weights()
         return self._state.round
+
+    @property
+    def holds_the_loaded(self) -> bool:
+        """Whether the parameters are those of the checkpoint that was loaded last, if there is one."""
+        now = self.current_weights()
+        return all(torch.equal(now[name].cpu().double(), w.double()) for name, w in self._loaded_weights.items())
 
     def progress(self) -> dict[str, Any]:
         """What a resumed run needs beside the parameters and the best round, in plain containers."""

@@ -47,9 +47,16 @@ def is_timed(scheduler: Any) -> bool:
     return type(scheduler) in TIMED
 
 
+def is_followed(scheduler: Any) -> bool:
+    """Whether the rates of a scheduler can be found beside a fit: of time alone, or of a loss that is told."""
+    return is_timed(scheduler) or type(scheduler) is lr_scheduler.ReduceLROnPlateau
+
+
 @dataclass
 class Timetable:
-    """The rates of a scheduler of time alone, found beside a fit, so that nothing in the fit can have moved them.
+    """The rates of a scheduler of time alone, or of a loss that it is told, found beside a fit.
+
+    So nothing in the fit can have moved them.
 
     >>> table = Timetable.of(lambda carrier: lr_scheduler.StepLR(carrier, 2, gamma=0.5), lr=1.0, steps=1)
     >>> [table.next() for _ in range(3)]
@@ -66,10 +73,19 @@ class Timetable:
     moves: bool = False
 
     @classmethod
-    def of(cls, make: Callable[[torch.optim.Optimizer], Any] | None, lr: float, steps: int) -> Timetable:
-        """The table after so many steps; one rate throughout where no scheduler keeps to a timetable."""
+    def of(
+        cls, make: Callable[[torch.optim.Optimizer], Any] | None, lr: float, steps: int, live: Any = None
+    ) -> Timetable:
+        """The table after so many steps; one rate throughout where no scheduler keeps to a timetable.
+
+        A scheduler that is told a loss begins where the ``live`` one is.
+        """
         twin = None if make is None else make(torch.optim.SGD([torch.zeros(1)], lr=lr))
-        made = cls(twin if is_timed(twin) else None, lr)
+        made = cls(twin if is_followed(twin) else None, lr)
+        if type(twin) is lr_scheduler.ReduceLROnPlateau and live is not None:
+            twin.load_state_dict(live.state_dict())
+            for group, now in zip(twin.optimizer.param_groups, live.optimizer.param_groups, strict=True):
+                group["lr"] = now["lr"]
         for _ in range(steps):
             made.next()
         return made
@@ -78,8 +94,13 @@ class Timetable:
         """The rate of the next round."""
         if self.scheduler is None:
             return self.lr
-        if self.moves:
+        if self.moves and is_timed(self.scheduler):
             self.scheduler.optimizer.step()
             self.scheduler.step()
         self.moves = True
         return float(self.scheduler.optimizer.param_groups[0]["lr"])
+
+    def told(self, loss: float) -> None:
+        """Let a scheduler that watches the loss know of one more."""
+        if type(self.scheduler) is lr_scheduler.ReduceLROnPlateau:
+            self.scheduler.step(loss)

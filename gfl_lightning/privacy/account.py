@@ -25,7 +25,10 @@ from gfl_lightning.privacy.releases import Facts, Releases, releases
 from gfl_lightning.privacy.report import PrivacyReport, privacy_report, unit_in_words
 from gfl_lightning.privacy.shared_ledger import Entry, SharedLedger, total_of
 
-REPORTING = ("delta", "accountant", "max_epsilon", "calibrate", "selection", "colluding")
+REPORTING = ("delta", "accountant", "max_epsilon", "calibrate", "selection")
+OTHER_START = "W̄₀ (neither the seed's weights nor declared public)"
+BEYOND = "rounds beyond the plan (which something else than plan and budget has asked for)"
+OTHER_EVENTS = "when validation losses were told (at other rounds than planned)"
 
 
 class PrivacyAccount:
@@ -59,11 +62,21 @@ class PrivacyAccount:
         self._loaded: dict[str, Any] | None = None
         self._horizon: Horizon | None = None
         self._every = 1
+        self._planned = guarantee
+        self._told = self._unplanned = -1
         self._start: Ledger | None = None
         self._ledger: Ledger | None = None
         self._limit: int | None = None
         self._evaluated: set[str] = set()
         self._saved_claim, self._saved_settings, self._shared_before = False, "", False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy holds: after rounds, no more than one that was loaded, as two would count on their own."""
+        state = dict(vars(self))
+        if self._ledger is not None and self._ledger.rounds:
+            claims = self.claims or self._saved_claim
+            state |= {"_ledger": None, "_loaded": self._ledger.state_dict(), "_saved_claim": claims}
+        return state
 
     @property
     def protects(self) -> bool:
@@ -105,6 +118,7 @@ class PrivacyAccount:
     def load(self, saved: dict[str, Any] | None, seed: int, ledger: dict[str, Any] | None) -> None:
         """Take up what rounds were made under; what is named besides must be the same."""
         if saved is None:
+            self._ledger = None  # what is taken up is of no protected run
             return
         before = build(saved["stated"], Protection), build(saved["guarantee"], Guarantee)
         claim = vars(before[0]) | vars(before[1])
@@ -115,7 +129,10 @@ class PrivacyAccount:
         self._asked = True
         self._in_force = build(saved["in_force"], Protection)
         self._loaded = ledger
-        self.run, self._saved_claim, self._evaluated = saved["run"], saved["claims"], set(saved["evaluated"])
+        same_run = self._ledger is not None and self.run == saved["run"]
+        self._ledger = self._ledger if same_run else None
+        self._evaluated = set(saved["evaluated"]) | (self._evaluated if same_run else set())
+        self.run, self._saved_claim = saved["run"], saved["claims"]
         self._saved_settings = saved["settings"]
 
     def save(self, seed: int) -> dict[str, Any]:
@@ -139,7 +156,7 @@ class PrivacyAccount:
         ``attendance`` tells how often each client trains and shares in some rounds; a validation event comes ``every``
         so many rounds, and once more at the end.
         """
-        self._horizon, self._every = None, every
+        self._horizon, self._every, self._planned = None, every, self.guarantee
         protection = self.in_force
         if self.guarantee.calibrate and self._in_force is None and self.protects:
             require(rounds >= 1, "max_steps", "be the number of rounds that the noise is calibrated for", rounds)
@@ -177,7 +194,7 @@ class PrivacyAccount:
                     f"got a model of {spent.rounds} rounds; go on with ckpt_path, or make a new one."
                 )
             if not known_start and self.guarantee.pretrained != "public":
-                self.shares = (*self.shares, "W̄₀ (neither the seed's weights nor declared public)")
+                self.shares = (*self.shares, OTHER_START)
             if self._shared_before:
                 self.shares = (*self.shares, "ĥ_j (shared to evaluate the model before its fit)")
             self.require_a_first_round()
@@ -186,18 +203,21 @@ class PrivacyAccount:
             self._ledger = Ledger.from_state(saved)
         elif self._ledger is None or self._ledger.rounds != rounds_done:
             self._ledger = self._empty().unprotected_before(rounds_done)
-        self._ledger = self._ledger.with_gap(*self.shares)
+        evaluations = max(self._ledger.evaluations, len(self._evaluated) - 1)
+        ledger = replace(self._ledger.with_gap(*self.shares), evaluations=evaluations)
         if rounds_done == 0 or self._saved_settings not in ("", self._mark_of_the_run()):
             self.run = secrets.token_hex(8)  # a branch with other settings has other noise: it is a run of its own
         self._saved_settings = ""
-        self._loaded, self._start = None, self._ledger
-        self._limit = self._most_rounds(self._ledger)
-        self._write_down()
+        self._loaded, self._told, self._unplanned = None, -1, 0
+        self._limit = self._most_rounds(ledger)
+        self._ledger = self._start = replace(ledger, allowed=max(ledger.allowed, self._limit or 0))
+        self._write_down(self.guarantee.max_epsilon)
 
     def doubt(self, gap: str) -> None:
-        """Promise nothing any more, for a reason that was found on the way."""
-        if self._ledger is not None:
+        """Promise nothing any more, for a reason that was found on the way, and let other runs know."""
+        if self._ledger is not None and gap not in self._ledger.gaps:
             self._ledger = self._ledger.with_gap(gap)
+            self._write_down(None)
 
     @property
     def allows_another(self) -> bool:
@@ -209,7 +229,14 @@ class PrivacyAccount:
     @property
     def is_whole(self) -> bool:
         """Whether every round that plan and budget allow has been made, and no more."""
-        return self._ledger is not None and self._ledger.rounds == self._limit
+        if self._ledger is None or self._start is None or self._limit is None:
+            return False
+        return self._ledger.rounds == max(self._limit, self._start.rounds)
+
+    @property
+    def is_shortened(self) -> bool:
+        """Whether plan and budget allow fewer rounds than they did when the run was begun or taken up before."""
+        return self._ledger is not None and self._limit is not None and self._limit < self._ledger.allowed
 
     def note_a_sharing(self) -> None:
         """Remember that a model was evaluated before its rounds: what it shared then, nobody counts."""
@@ -219,6 +246,12 @@ class PrivacyAccount:
         """Count one more round, before it is made; ε against server and fellow clients after it."""
         if self._ledger is None or self._horizon is None:
             return {}
+        made = self._ledger.rounds
+        if self._limit is not None and made >= self._limit:
+            self.doubt(BEYOND)
+        due = self._start is not None and made > self._start.rounds and made % self._every == 0
+        if self.validates and due and self._told != made:
+            self.doubt(OTHER_EVENTS)
         self._ledger = self._horizon.after_another(self._ledger)
         server, fellow = self._ledger.epsilon(self._horizon.releases, self.guarantee)
         if not self.noise_is_public:
@@ -226,10 +259,18 @@ class PrivacyAccount:
         return {"epsilon": math.inf, "epsilon_fellow": math.inf, "epsilon_nominal": server}
 
     def charge_validation(self) -> None:
-        """Count one more noisy validation loss of every client that has one, before it is told."""
-        if self._ledger is not None and self._releases is not None:
-            nobody = 0 * self._releases.facts.shared
-            self._ledger = self._ledger.after(self._releases, (nobody, nobody), rounds=0, validations=1)
+        """Count one more noisy validation loss of every client that has one, before it is told.
+
+        It is told at the rounds that are planned and once more, as at the end of a fit.
+        """
+        if self._ledger is None or self._releases is None or self._told == self._ledger.rounds:
+            return  # what was told of this round is the same draw
+        self._told = self._ledger.rounds
+        self._unplanned += int(self._told % self._every > 0)
+        nobody = 0 * self._releases.facts.shared
+        self._ledger = self._ledger.after(self._releases, (nobody, nobody), rounds=0, validations=1)
+        if self._unplanned > 1:
+            self.doubt(OTHER_EVENTS)
 
     def charge_evaluation(self, mark: str, repeats: bool, same_data: bool, cost: Callable[[], float]) -> None:
         """Count one more sharing of everybody's ĥ to evaluate a model, before it is made, or refuse it.
@@ -249,7 +290,7 @@ class PrivacyAccount:
             before, self._ledger = self._ledger, replace(self._ledger, evaluations=self._ledger.evaluations + further)
             self._require_within_the_budget(before)
             self._evaluated.add(mark)
-            self._write_down()
+            self._write_down(self.guarantee.max_epsilon)
             return
         file = self.guarantee.ledger
         if file is None:
@@ -268,7 +309,7 @@ class PrivacyAccount:
         total = total_of(self.guarantee.ledger)
         made, final = self._ledger.rounds, self._final()
         return privacy_report(
-            final, made, self._releases, self.in_force, self.guarantee, self.noise_is_public, self.outside, total
+            final, made, self._releases, self.in_force, self._claim, self.noise_is_public, self.outside, total
         )
 
     def ledger_state(self) -> dict[str, Any]:
@@ -280,9 +321,9 @@ class PrivacyAccount:
         assert self._ledger is not None
         if self._limit is None and self.stops_adaptively:
             return self._ledger.with_gap("the number of rounds (chosen on the way, with no limit planned)")
-        if self._limit is None or self._start is None or self._horizon is None or self._limit <= self._ledger.rounds:
+        if self._start is None or self._horizon is None or self._ledger.allowed <= self._ledger.rounds:
             return self._ledger
-        there = self._horizon.at(self._limit, self._start)
+        there = self._horizon.at(self._ledger.allowed, self._start)
         return replace(there.with_gap(*self._ledger.gaps), evaluations=self._ledger.evaluations)
 
     def _most_rounds(self, since: Ledger) -> int | None:
@@ -297,15 +338,15 @@ class PrivacyAccount:
         most, file = self.guarantee.max_epsilon, self.guarantee.ledger
         return most if most is None or file is None else SharedLedger(Path(file)).left(most, self.run)
 
-    def _write_down(self) -> None:
-        """Write what the run may spend to the ledger file, if there is one, before a round is made."""
+    def _write_down(self, most: float | None) -> None:
+        """Write what the run may spend to the ledger file, if any, unless all would spend more than ``most``."""
         file = self.guarantee.ledger
         if file is None or self._releases is None:
             return
         final = self._final()
         spends = math.inf if self.noise_is_public else final.server_epsilon(self._releases, self.guarantee)
         entry = Entry(self.run, spends, self.guarantee.delta, self._unit, f"a fit of {final.rounds} rounds")
-        SharedLedger(Path(file)).write(entry, self.guarantee.max_epsilon)
+        SharedLedger(Path(file)).write(entry, most)
 
     def _require_within_the_budget(self, before: Ledger) -> None:
         """Refuse a sharing that the budget has no room for, and forget it."""
@@ -324,7 +365,15 @@ class PrivacyAccount:
 
     @property
     def _unit(self) -> str:
-        return unit_in_words(self.in_force, self.guarantee)
+        return unit_in_words(self.in_force, self._claim)
+
+    @property
+    def _claim(self) -> Guarantee:
+        """The guarantee, in what the releases were planned by as it was then."""
+        planned = self._planned
+        if self._horizon is None:
+            return self.guarantee
+        return replace(self.guarantee, neighbours=planned.neighbours, colluding=planned.colluding)
 
     def _empty(self) -> Ledger:
         assert self._releases is not None

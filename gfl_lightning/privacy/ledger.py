@@ -30,6 +30,7 @@ class Ledger:
         gaps: what was released without protection.
         rounds: rounds made.
         evaluations: sharings to evaluate a model beyond those that every fit comes with.
+        allowed: the most rounds that a plan of the run has ever allowed.
     """
 
     server: Tensor
@@ -39,6 +40,7 @@ class Ledger:
     gaps: tuple[str, ...] = ()
     rounds: int = 0
     evaluations: int = 0
+    allowed: int = 0
 
     @classmethod
     def empty(cls, num_clients: int) -> Ledger:
@@ -72,6 +74,7 @@ class Ledger:
             (*self.gaps, *(gap for gap in made.gaps if gap not in self.gaps)),
             self.rounds + rounds,
             self.evaluations,
+            self.allowed,
         )
 
     def unprotected_before(self, rounds: int) -> Ledger:

@@ -25,6 +25,7 @@ class RecordsAccount:
 
     def __init__(self) -> None:
         self.first: str | None = None
+        self.gaps: tuple[str, ...] = ()
         self._now = b""
 
     def hides(self, records: Records, graph: ClientGraph) -> bytes:
@@ -32,10 +33,14 @@ class RecordsAccount:
         self._now = digest(repr(records), *what_is_released(graph))
         return self._now
 
-    def charge(self, records: Records, key: NoiseKey, guarantee: Guarantee, keeps: bool = True) -> None:
+    def doubt(self, *gaps: str) -> None:
+        """Promise nothing any more of what is made of the draws, for these reasons."""
+        self.gaps = tuple(dict.fromkeys((*self.gaps, *gaps)))
+
+    def charge(self, records: Records, key: NoiseKey, guarantee: Guarantee, *told: str) -> None:
         """Write the draw at hand down, or refuse it, unless it is the very one that the model was trained on.
 
-        ``keeps`` tells whether it promises anything: not where statistics of the records are told beside it.
+        It promises nothing where something is ``told`` beside it, such as statistics of the records.
         """
         mark = digest(key.secret, self._now).hex()
         if mark == self.first:
@@ -48,6 +53,7 @@ class RecordsAccount:
         require(not again or file is not None, "ledger", rule, file)
         if file is not None:
             entry = records_entry(records, mark)
-            told = entry if keeps and not key.reproducible else replace(entry, epsilon=math.inf)
-            SharedLedger(Path(file)).write(told, guarantee.max_epsilon)
+            keeps = not (told or self.gaps or key.reproducible)
+            entry = entry if keeps else replace(entry, epsilon=math.inf)
+            SharedLedger(Path(file)).write(entry, guarantee.max_epsilon)
         self.first = self.first or mark
