@@ -62,7 +62,10 @@ class ClientProgram:
     def uploads(
         self, weights: Weights, x: Tensor, client: int, source: NoiseSource, first: bool = True
     ) -> tuple[Message, ...]:
-        """ĥ and ∇ĥ of records ``x [n, d]``; ``first``: nothing was sent before."""
+        """ĥ and ∇ĥ of records ``x [n, d]``; ``first``: nothing was sent before.
+
+        The factor x̄ of a linear encoder's Jacobian e_o x̄ᵀ says what the Jacobian does, and is shown as that.
+        """
         W = self.encoder.own(weights)
         each = self.protection.unit == "sample" and not self.protection.is_inert
         if each:
@@ -70,7 +73,7 @@ class ClientProgram:
             messages = sample_means(client, self.encoder(W, x), jacobian, self.protection)
         else:
             messages = [RepresentationUpload(client, self.encoder(W, x).mean(0))]
-            if self.compensated and self.protocol == "gram":
+            if self.compensated and self.protocol == "gram" and self.encoder.structure is not None:
                 messages.append(self._factors(W, x, client, first))
             elif self.compensated:
                 messages.append(JacobianUpload(client, self._jacobian(W, x)))

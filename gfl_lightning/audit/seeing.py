@@ -162,13 +162,16 @@ class Seeing:
     def _aggregates(
         self, problem: LocalProblem, client: int, place: int | None, t: int, jacobian: bool = True
     ) -> tuple[Message, ...]:
-        """C_k and ∇C_k; the noise in ∇C_k is that of the problem's client at ``place``, or a draw of its law."""
+        """C_k and ∇C_k; the noise in ∇C_k is that of the problem's client at ``place``, or a draw of its law.
+
+        What a linear encoder's ∇C_k is under the Gram protocol, its factor, says the same.
+        """
         federation, exchange = self.federation, problem.exchange
         row = self.row(client)
         sent: tuple[Message, ...] = (RepresentationAggregate(client, row @ exchange.uploaded_h),)
         if federation.estimator != "compensated" or not jacobian:
             return sent
-        if federation.protocol == "gram" and place is None:
+        if federation.protocol == "gram" and place is None and federation.encoder.structure is not None:
             return (*sent, self._factors(problem, row, client))
         grad_C = self._grad_C(problem, row)
         mechanism = federation.protection.jacobian

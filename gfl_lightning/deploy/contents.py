@@ -53,7 +53,10 @@ def message_kinds(model: Model, protocol: ProtocolName, dtype: torch.dtype = tor
         kinds[JacobianAggregate] = {f"grad_C.{name}": one((*lead, *shape)) for name, shape in shapes}
         return kinds
     structure = model.encoder.structure
-    assert structure is not None
+    if structure is None:
+        d = model.encoder.num_features
+        kinds[FactorUpload], kinds[FactorAggregate] = {"activation": one((d,))}, {"A": one((d,))}
+        return kinds
     d, m = structure.num_features, structure.width
     kinds[FactorUpload] = {
         "activation": one((m,)),

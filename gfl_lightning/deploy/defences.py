@@ -65,5 +65,5 @@ def write_identities(plan: Plan, sites: Mapping[str, Path], second: Path) -> Non
 
 def _vectors(plan: Plan, model: Model) -> SharedVectors:
     """∇ĥ by its factors where it has any and no noise goes on its entries."""
-    by_factors = model.encoder.structure is not None and plan.protection.is_inert
+    by_factors = model.encoder.has_factors and plan.protection.is_inert
     return SharedVectors(model, by_factors, plan.estimator == "compensated")

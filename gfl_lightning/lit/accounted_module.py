@@ -127,6 +127,11 @@ class AccountedModule(RoundModule):
         return math.isfinite(self.records.epsilon)
 
     @property
+    def is_private(self) -> bool:
+        """Whether uploads are protected, or made of records that promise something."""
+        return self.account.protects or self._randomises
+
+    @property
     def federation(self) -> Federation:
         """The federation of the last fit."""
         assert isinstance(self.engine, Federation)
@@ -250,6 +255,15 @@ class AccountedModule(RoundModule):
         """Metrics on each split at the parameters; what is shared for them is counted."""
         self._charge_evaluation()
         return super().evaluate()
+
+    def told(self, graph: ClientGraph) -> ClientGraph:
+        """The data as a report may look at them: where labels in use were randomised, with what they became."""
+        return replace(graph, y=self.predictor.graph.y[: graph.num_samples].to(graph.y)) if self._randomises else graph
+
+    def calibrate(self) -> None:
+        """Intervals of predicted numbers; none where labels are randomised, which tell nothing narrower than noise."""
+        if not self._randomises:
+            super().calibrate()
 
     def _charge_evaluation(self) -> None:
         """Count the sharing that an evaluation of protected weights takes, unless it repeats one that was made."""

@@ -150,9 +150,9 @@ class RoundsCLI(ConfiguredCLI):
         print(f"predictions of {len(table)} samples: {file}")
 
     def _tell_of_the_edges(self) -> None:
-        """Say before training whether the edges of tables carry signal; not where labels are protected."""
+        """Say before training whether the edges of tables carry signal; not where labels are private."""
         data, model = self.datamodule.data_set, self.model
-        if isinstance(data, ClientTables) and isinstance(model, GFL) and not model.account.protects:
+        if isinstance(data, ClientTables) and isinstance(model, GFL) and not model.is_private:
             self.edges = assortativity(data.graph).sentence
             print(f"{'edges':>14}  {self.edges}")
 

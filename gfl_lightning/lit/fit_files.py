@@ -57,7 +57,7 @@ def write_fit_page(
     content = FitPage(
         title=f"{summary['model']} on {_called(data)}",
         summary=summary,
-        graph=data.graph,
+        graph=module.told(data.graph),
         names=data.names,
         prediction=prediction,
         rivals=rivals_of(module, data, int(summary["rounds"])) if finished else unfinished,

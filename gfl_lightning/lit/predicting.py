@@ -126,7 +126,7 @@ class PredictingModule(LightningModule):
 
     def prediction(self) -> Tensor:
         """Class probabilities of every sample at the parameters ``[S, c]``, or its number ``[S, 1]``."""
-        return self.graph.loss.link(self.predict_logits()).cpu()
+        return self.predictor.graph.loss.link(self.predict_logits()).cpu()
 
     def calibrate(self) -> None:
         """Find how wide the intervals of predicted numbers must be, from validation samples; nothing for classes."""

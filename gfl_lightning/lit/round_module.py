@@ -117,6 +117,10 @@ class RoundModule(PredictingModule):
         """Called before each round is made; what it says is logged with the round."""
         return {}
 
+    def told(self, graph: ClientGraph) -> ClientGraph:
+        """The data as a report on the fit may look at them: with the labels that training has seen."""
+        return graph
+
     def keep_secrets(self, folder: Path) -> None:
         """Called before a checkpoint is written into a folder: what must not be in it, but is needed to go on."""
 

@@ -17,7 +17,7 @@ from gfl_lightning.reports.summary import Fit
 
 def collect(trainer: Trainer, module: RoundModule, data: ClientGraphData, test: Metrics, status: str) -> Fit:
     """The facts of a fit whose best model scored ``test``."""
-    graph = data.graph
+    graph = module.told(data.graph)
     parts: dict[str, Any] = {"data": data.data_set}
     rows = graph.mask(Split.TEST)
     scored, known = scores(graph, module.prediction(), rows), scores(graph, baseline(graph), rows)

@@ -24,6 +24,7 @@ from gfl_lightning.federated.protocol.messages import (
     RepresentationAggregate,
     RepresentationUpload,
 )
+from gfl_lightning.models.encoders.linear import Linear
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.noise_key import NoiseKey
@@ -49,6 +50,20 @@ def test_views_hold_what_the_parties_exchange(task: str, estimator: str, encoder
 def test_views_of_the_gram_protocol_hold_what_its_parties_exchange(task: str) -> None:
     local = LocalTraining(0.3, 3, 2 if task == "sc" else None)
     _compare(Federation(random_clients(task), MLP((5,)), local=local, protocol="gram", seed=2), rounds=2)
+
+
+@pytest.mark.parametrize("task", ["dnc", "sc"])
+def test_factors_of_a_linear_encoder_are_shown_as_the_jacobians_that_they_are(task: str) -> None:
+    made = [
+        Seeing(record(Federation(random_clients(task), Linear(), protocol=protocol, seed=2), 1, kept={0}))
+        for protocol in ("jacobian", "gram")
+    ]
+    k = int(made[0].federation.graph.training_clients[0])
+    for looks in (Seeing.server, Seeing.fellow):
+        one, other = (next(iter(looks(seeing, k))) for seeing in made)
+        assert len(one.messages) == len(other.messages) > 1
+        for message, same in zip(one.messages, other.messages, strict=True):
+            assert_same(message, same)
 
 
 @pytest.mark.parametrize("unit", ["client", "sample"])

@@ -121,6 +121,7 @@ def test_any_path_estimator_and_protocol_goes_with_it(options: dict[str, Any]) -
         {},
         {"estimator": "v1"},
         {"path": "general"},
+        {"protocol": "gram"},
         {"encoder": MLP((8,))},
         {"encoder": MLP((8,)), "protocol": "gram"},
         {"encoder": MLP((8,)), "path": "primal"},

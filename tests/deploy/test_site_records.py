@@ -93,6 +93,8 @@ def _scaled_as_agreed(made: Any, graph: ClientGraph) -> ClientGraph:
     [
         ("sc", {"records": replace(ONCE, unit="sample")}),
         ("dnc", {"protocol": "gram"}),
+        ("dnc", {"protocol": "gram", "encoder": Linear(), "local": LocalTraining(0.1, 3, weight_decay=0.01)}),
+        ("snc", {"protocol": "gram", "encoder": Linear(), "masking": Masking(on=True), "least_sites": 3}),
         ("snc", {"records": replace(ONCE, pooled=True), "encoder": Linear()}),
         ("sc", {"masking": Masking(on=True), "least_sites": 3}),
     ],

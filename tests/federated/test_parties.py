@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from graph_builders import random_clients, with_numbers
@@ -36,11 +37,13 @@ from gfl_lightning.federated.server.fed_adam import FedAdam
 from gfl_lightning.federated.server.momentum import Momentum
 from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.losses.poisson import Poisson
+from gfl_lightning.graphs.records.shared_labels import SharedLabels
 from gfl_lightning.models.aggregators.appnp import APPNP
 from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
 from gfl_lightning.models.aggregators.sgc import SGC
-from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
+from gfl_lightning.models.encoders.encoder import Encoder, SizedEncoder, Weights
+from gfl_lightning.models.encoders.linear import Linear
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.models.model import Model
 from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
@@ -178,6 +181,52 @@ def test_the_gram_protocol_carries_the_same_where_it_may(variant: str, task: str
     torch.testing.assert_close(play(engine, 3)[0], engine_run(engine, 3)[0], rtol=1e-9, atol=1e-11)
 
 
+LINEAR = {
+    "plain": LocalTraining(0.3, 3),
+    "batches, momentum, decay": LocalTraining(0.2, 3, 2, momentum=0.5, weight_decay=0.1, proximal=0.3),
+}
+
+
+@pytest.mark.parametrize("participation", [EVERYONE, SOME])
+@pytest.mark.parametrize("local", LINEAR)
+@pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
+def test_the_gram_protocol_carries_a_linear_encoder(task: str, local: str, participation: Participation) -> None:
+    """Against every client's whole Jacobian, by messages and by the general path; with labels as shared rows too."""
+    shared = SharedLabels().of(random_clients(task), np.random.default_rng(0))
+    heard = SharedLabels().heard(shared, APPNP().gamma)
+    for graph, encoder in ((random_clients(task), Linear()), (heard, MLP(()))):
+        options = {"graph": graph, "encoder": encoder, "local": LINEAR[local]}
+        engine = federation(task, "gram", participation, **options)
+        slow = federation(task, "jacobian", participation, path="general", **options)
+        expected, _ = engine_run(slow, 4)
+        for found in (play(engine, 4)[0], play(slow, 4)[0], engine_run(engine, 4)[0]):
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("participation", [EVERYONE, SOME])
+@pytest.mark.parametrize("task", ["dnc", "snc", "sc"])
+def test_a_linear_encoders_factors_are_its_jacobians_in_fewer_numbers(task: str, participation: Participation) -> None:
+    logs = {}
+    for protocol in ("jacobian", "gram"):
+        engine = federation(task, protocol, participation, encoder=Linear())  # type: ignore[arg-type]
+        _, reports = engine_run(engine, 3)
+        _, logs[protocol] = play(engine, 3)
+        for report, wire in zip(reports, logs[protocol], strict=True):
+            for direction, measured in (("up", report.traffic.up), ("down", report.traffic.down)):
+                assert {k: v for k, v in measured.items() if v} == total(wire, direction)
+    seen = 0
+    for whole, short in zip(logs["jacobian"], logs["gram"], strict=True):
+        for (_, one), (_, other) in zip(whole, short, strict=True):
+            if isinstance(one, JacobianUpload | JacobianAggregate):
+                assert isinstance(other, FactorUpload | FactorAggregate)
+                (J,) = (one.jacobian if isinstance(one, JacobianUpload) else one.grad_C).values()
+                (factor,) = tensors(other)
+                torch.testing.assert_close(torch.eye(len(J), dtype=J.dtype)[:, :, None] * factor, J)
+                assert one.nbytes == len(J) ** 2 * other.nbytes
+                seen += 1
+    assert seen > 0
+
+
 @pytest.mark.parametrize("protocol", ["jacobian", "gram"])
 def test_weights_of_losses_enter_the_clients_steps(protocol: ProtocolName) -> None:
     for task in ("dnc", "sc"):
@@ -243,9 +292,10 @@ def test_an_update_that_is_not_finite_is_left_out_or_counts_as_none() -> None:
         server.average([ModelUpload(k, {name: W * math.nan for name, W in model.weights.items()})], 0.3)
 
 
+@pytest.mark.parametrize("encoder", [SMALL, Linear()], ids=str)
 @pytest.mark.parametrize("protocol", ["jacobian", "gram"])
-def test_a_server_goes_on_from_its_saved_state(protocol: ProtocolName) -> None:
-    engine = federation("sc", protocol, SOME, server=Momentum())
+def test_a_server_goes_on_from_its_saved_state(protocol: ProtocolName, encoder: Encoder) -> None:
+    engine = federation("sc", protocol, SOME, server=Momentum(), encoder=encoder)
     server, clients = parties(engine)
 
     def make_round(server: ServerParty) -> None:

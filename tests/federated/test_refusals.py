@@ -49,7 +49,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"protocol": "wire"}, "protocol must be one of jacobian, gram, got 'wire'"),
     (
         {"protocol": "gram", "encoder": MLP(bias=True)},
-        "protocol must be jacobian unless the encoder is two-layer ReLU without bias, got 'gram'",
+        "protocol must be jacobian unless the encoder is two-layer ReLU or linear, without bias, got 'gram'",
     ),
     ({"protocol": "gram", "aggregator": LearnablePolynomial()}, "protocol must be jacobian where the aggregator is le"),
     (

@@ -21,7 +21,6 @@ from gfl_lightning.federated.protocol.messages import (
     RepresentationUpload,
 )
 from gfl_lightning.models.encoders.encoder import Weights
-from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
 from gfl_lightning.models.model import Model
 
 
@@ -31,11 +30,11 @@ class SharedVectors:
 
     ∇ĥ_j is the Jacobian itself ``[c |W|]``, or its factors (a_j, U_j) ``[m + m d]``, which are linear in what is summed
     too and c times fewer. With W̄2, which everybody has, T_k = Σ_j Ã_kj U_j and Σ_j Ã_kj a_j are ∇C_k: so the factors
-    say the same under either protocol.
+    say the same under either protocol. A linear encoder's are x̄_j alone ``[d]``, and c² times fewer.
 
     Args:
         model: Ψ_h and Ψ_G.
-        by_factors: whether Jacobians go by their factors, which only a two-layer ReLU encoder without bias has.
+        by_factors: whether Jacobians go by their factors, which two-layer ReLU and linear encoders without bias have.
         compensated: whether Jacobians are shared; V1 shares none.
     """
 
@@ -55,7 +54,8 @@ class SharedVectors:
             return 0
         if not self.by_factors:
             return self.model.encoder.num_classes * self.model.encoder.num_weights
-        return self._structure.width * (1 + self._structure.num_features)
+        structure = self.model.encoder.structure
+        return self.model.encoder.num_features if structure is None else structure.width * (1 + structure.num_features)
 
     def contribution(self, uploads: Sequence[Message], clients: Sequence[int], columns: SiteColumns) -> Tensor:
         """Σ_j Ã_kj v_j over a site's clients j: C's of all rows ``[rows, L, c]``, then ∇C's of those that train."""
@@ -97,20 +97,19 @@ class SharedVectors:
         rows = gradient.to(like).reshape(-1, self.gradient)
         if not self.by_factors:
             return [*messages, JacobianAggregate(k, self._by_weight(rows, lead))]
-        m, d = self._structure.width, self._structure.num_features
+        structure = self.model.encoder.structure
+        if structure is None:
+            return [*messages, FactorAggregate(k, rows.reshape(*lead, self.gradient))]
+        m, d = structure.width, structure.num_features
         return [*messages, FactorAggregate(k, rows[:, :m].reshape(*lead, m), T=rows[:, m:].reshape(*lead, m, d))]
-
-    @property
-    def _structure(self) -> TwoLayerReLU:
-        """Of the encoder, where Jacobians go by their factors."""
-        assert self.model.encoder.structure is not None
-        return self.model.encoder.structure
 
     def _gradients(self, uploads: Sequence[Message]) -> dict[int, Tensor]:
         found: dict[int, Tensor] = {}
         for upload in uploads:
             if isinstance(upload, JacobianUpload):
                 found[upload.client] = flattened(upload.jacobian, self.model.encoder.shapes)
+            elif isinstance(upload, FactorUpload) and self.model.encoder.structure is None:
+                found[upload.client] = upload.activation
             elif isinstance(upload, FactorUpload):
                 require(upload.U is not None, "factors", "be whole (U) where sums are masked", "pattern and direction")
                 assert upload.U is not None

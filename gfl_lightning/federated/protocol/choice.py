@@ -19,8 +19,9 @@ def require_protocol(
     """Refuse a protocol that cannot carry the configuration."""
     require_choice("protocol", protocol, PROTOCOLS)
     if protocol == "gram":
-        structured = encoder.structure is not None
-        require(structured, "protocol", "be jacobian unless the encoder is two-layer ReLU without bias", protocol)
+        rule = "be jacobian unless the encoder is two-layer ReLU or linear, without bias"
+        require(encoder.has_factors, "protocol", rule, protocol)
         require(not aggregator.learnable, "protocol", "be jacobian where the aggregator is learnable", protocol)
         require(estimator == "compensated", "protocol", f"be jacobian where the estimator is {estimator}", protocol)
-        require(local.is_plain_sgd, "protocol", "be jacobian where clients use more than plain SGD", protocol)
+        plain = local.is_plain_sgd or encoder.structure is None  # a linear encoder's ∇C_k comes whole
+        require(plain, "protocol", "be jacobian where clients use more than plain SGD", protocol)

@@ -79,7 +79,8 @@ class ClientParty:
         protection: bounds and noise on its uploads.
         key: of the noise, its own: the same upload asked for again has the same noise, another one never.
         whole_factors: whether it sends ∇ĥ_k by its factors (a_k, U_k) under either protocol, U_k = s xᵀ too where it
-            has one sample: they are linear in what is summed, as ∇ĥ_k is, and c times fewer.
+            has one sample: they are linear in what is summed, as ∇ĥ_k is, and c times fewer (a_k = x̄_k alone where the
+            encoder is linear).
     """
 
     number: int
@@ -122,6 +123,8 @@ class ClientParty:
 
     def _factors(self, W: Weights) -> FactorUpload:
         x = self.samples.shared_x
+        if self.model.encoder.structure is None:
+            return FactorUpload(self.number, x.mean(0))
         z = x @ self._structure.split(W)[0].T
         pattern, activation = z > 0, torch.relu(z).mean(0)
         if self.whole_factors or not self.samples.one_direction:
@@ -211,7 +214,9 @@ class ClientParty:
             return {name: part.reshape(hops, c, *W[name].shape) for name, part in jacobian.grad_C.items()}
         if not isinstance(factors, FactorAggregate):
             return {}
-        assert factors.T is not None
+        if factors.T is None:
+            each = torch.eye(c, dtype=factors.A.dtype)[:, :, None] * factors.A.view(hops, 1, 1, -1)
+            return {str(self.model.encoder.encoder.linear_weight): each}
         W1, W2 = self._structure.split(W)
         of_several_W2 = factors.T.ndim == 3 and not self.model.aggregator.learnable
         T = factors.T[None] if of_several_W2 else W2[:, :, None] * factors.T.view(hops, 1, *W1.shape)

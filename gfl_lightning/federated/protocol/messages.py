@@ -1,7 +1,7 @@
 """Everything that leaves a client or the server: small frozen records of tensors, with a size in bytes.
 
 Nothing else may pass between parties. The Jacobian protocol is the paper's; the Gram protocol sends the factors of
-the same Jacobians and of the same model update, which for the paper's encoder determine them.
+the same Jacobians and of the same model update, which for the paper's encoder, or a linear one, determine them.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class FactorUpload(Message):
     ``[m]`` and, the first time, the direction ``[d]`` of the rank-one U_j = s xᵀ; a client with several sends the
     mean ``U [m, d]``. The server learns what ∇ĥ_j would have told it: with one sample, that sample; with several,
     the direction of a sample that is alone in switching some unit on.
+
+    For a linear encoder ``activation [d]`` is x̄_j, the mean of what j shares, and all there is: ∇ĥ_j[o] = e_o x̄_jᵀ.
     """
 
     client: int
@@ -99,6 +101,7 @@ class FactorAggregate(Message):
     ``A [m]`` = Σ_{j≠k} Ã_kj a_j. A client with one sample receives ``cross [m]`` = T_k x_k, one with several ``T
     [m, d]``. Where uploads of different ages stand, their W̄2 differ and are multiplied in: ``[c, m]``, ``[c, m, d]``.
     Masked sums hold A and T under either protocol, of each hop where Ψ_G is learnable: ``[L, m]``, ``[L, m, d]``.
+    For a linear encoder ``A [d]`` = Σ_{j≠k} Ã_kj x̄_j is ∇C_k, and W_k comes back whole.
     """
 
     client: int

@@ -93,7 +93,7 @@ class ServerParty:
         self.uploaded_in = torch.full((self.num_clients,), -1)
         self._h = like.new_zeros(self.num_clients, self.model.encoder.num_classes)
         self._jacobian = like.new_zeros(0)
-        self.factors = StandingFactors(self.model.encoder.structure, self.num_clients, like)
+        self.factors = StandingFactors(self.model.encoder, self.num_clients, like)
 
     def receive(self, message: Message) -> None:
         """Keep an upload; it stands until the client sends another."""

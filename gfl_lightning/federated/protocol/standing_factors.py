@@ -4,7 +4,8 @@ With U_j the W1-part of ∇ĥ_j up to W̄2 (s xᵀ for one sample, the mean of s
 its diagonal and v the votes,
     A = R a,    T_k = Σ_j R_kj U_j,    T_k x_k = Σ_j R_kj (x_j·x_k) s_j,
     Σ_k v_k W1,k = Σ_k v_k W̄1 − η (Σ_k v_k δ_k x_kᵀ + Σ_j diag(Σ_k v_k R_kj W̄2ᵀ r_k) U_j).
-Uploads of different rounds were made with different W̄2, over which the sums are then taken.
+Uploads of different rounds were made with different W̄2, over which the sums are then taken. A linear encoder has
+a_j = x̄_j and none of the rest: A is all of ∇C_k, and W_k comes back whole.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ import torch
 from torch import Tensor
 
 from gfl_lightning.federated.protocol.messages import FactorAggregate, FactorModelUpload, FactorUpload, Message
-from gfl_lightning.models.encoders.encoder import Weights
-from gfl_lightning.models.encoders.two_layer_relu import TwoLayerReLU
+from gfl_lightning.models.encoders.encoder import SizedEncoder, Weights
 
 
 class StandingFactors:
     """Factors of N clients' Jacobians, stacked; empty until one is received.
 
     Args:
-        structure: of the encoder; ``None`` where it has none, and no factors ever come.
+        encoder: Ψ_h; where its Jacobian has no factors, none ever come.
         num_clients: N.
         like: a tensor of the type to compute in.
     """
 
-    def __init__(self, structure: TwoLayerReLU | None, num_clients: int, like: Tensor) -> None:
+    def __init__(self, encoder: SizedEncoder, num_clients: int, like: Tensor) -> None:
+        structure = encoder.structure
         self._structure, self._like, self._num_clients = structure, like, num_clients
         m, d = (structure.width, structure.num_features) if structure else (0, 0)
-        self._a, self._s = like.new_zeros(num_clients, m), like.new_zeros(num_clients, m)
+        linear = encoder.num_features if encoder.encoder.linear_weight is not None else 0
+        self._a, self._s = like.new_zeros(num_clients, m or linear), like.new_zeros(num_clients, m)
         self._x = like.new_zeros(num_clients, d)
         self._enrolled = torch.zeros(num_clients, dtype=torch.bool)
         self._U: dict[int, Tensor] = {}
@@ -46,9 +48,10 @@ class StandingFactors:
 
     def receive(self, upload: FactorUpload, t: int, weights: Weights) -> None:
         """Keep the factors of a client, made at W̄ of round t."""
-        assert self._structure is not None
         j = upload.client
         self._a[j], self._made_in[j] = upload.activation, t
+        if self._structure is None:
+            return
         self._W2[t] = self._structure.split(weights)[1]
         if upload.direction is not None:
             self._x[j], self._enrolled[j] = upload.direction, True
@@ -61,7 +64,8 @@ class StandingFactors:
 
     def aggregates(self, clients: Sequence[int], rows: Tensor, t: int, weights: Weights) -> list[Message]:
         """What clients k need of ∇C_k, from their rows of Ã without the diagonal ``[K, N]``."""
-        assert self._structure is not None
+        if self._structure is None:
+            return [FactorAggregate(k, a) for k, a in zip(clients, rows @ self._a, strict=True)]
         groups = self._groups()
         fresh = set(groups) == {t}
         places = torch.tensor(list(clients), dtype=torch.int64)

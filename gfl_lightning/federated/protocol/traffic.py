@@ -107,7 +107,10 @@ class TrafficMeter:
 
     def _add_factors(self, up: dict[str, int], down: dict[str, int], who: Attendance) -> None:
         structure, size = self.model.encoder.structure, self.itemsize
-        assert structure is not None
+        if structure is None:
+            mean = size * self.model.encoder.num_features
+            up["FactorUpload"], down["FactorAggregate"] = who.shared * mean, who.trained * mean
+            return
         d, m, c = structure.num_features, structure.width, structure.num_classes
         several = who.shared - who.shared_single
         pattern = who.shared_single * -(-m // 8)

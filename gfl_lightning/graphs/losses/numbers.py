@@ -49,6 +49,10 @@ class NumberLoss(Loss):
         centre, spread = float(y.mean()), float(y.std(correction=0))
         return replace(self, centre=centre, scale=spread if spread > 1e-12 * max(1.0, abs(centre)) else 1.0)
 
+    def within(self, low: float, high: float) -> NumberLoss:
+        """Centre and scale become mean and deviation of labels spread evenly over a range."""
+        return replace(self, centre=(low + high) / 2, scale=(high - low) / math.sqrt(12))
+
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype) -> Tensor:
         """t."""
         return ((y - self.centre) / self.scale).to(dtype)[..., None]

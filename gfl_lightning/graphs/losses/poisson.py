@@ -40,6 +40,10 @@ class Poisson(NumberLoss):
         """The scale becomes the mean."""
         return replace(self, scale=float(y.mean()) or 1.0)
 
+    def within(self, low: float, high: float) -> Poisson:
+        """The scale becomes the middle of the range, which must be positive."""
+        return replace(self, scale=(low + high) / 2)
+
     def residual(self, z: Tensor, target: Tensor) -> Tensor:
         """e^z − t."""
         return torch.exp(z) - target

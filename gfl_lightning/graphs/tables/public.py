@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.losses.loss import Loss
+from gfl_lightning.graphs.losses.numbers import NumberLoss
 from gfl_lightning.graphs.tables.encoding import CategoryCode, Code, Encoding, NumericCode
 from gfl_lightning.graphs.tables.samples import Label
 from gfl_lightning.graphs.tables.settings import Settings
@@ -27,17 +28,18 @@ class PublicColumns:
     Args:
         ranges: least and largest value of each numeric feature.
         categories: values of each categorical feature.
-        classes: the label values.
+        classes: the label values, where they are classes.
+        labels: least and largest label, where they are numbers: it says on what scale they are learned.
     """
 
     ranges: dict[str, list[float]] = field(default_factory=dict)
     categories: dict[str, list[str]] = field(default_factory=dict)
     classes: list[Label] = field(default_factory=list)
+    labels: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name, ends in self.ranges.items():
-            fits = len(ends) == 2 and all(isinstance(end, (int, float)) and math.isfinite(end) for end in ends)
-            require(fits and ends[0] < ends[1], f"ranges.{name}", "be two numbers, the smaller one first", list(ends))
+            _require_range(f"ranges.{name}", ends)
         for name, values in self.categories.items():
             require(
                 len(set(values)) == len(values) > 0, f"categories.{name}", "be different values, at least one", values
@@ -46,11 +48,16 @@ class PublicColumns:
         require(not both, "ranges and categories", "share no column", both)
         require(bool(self.ranges or self.categories), "public", "name a range or categories of some column", self)
         different = len({str(value) for value in self.classes}) == len(self.classes)
-        require(different and len(self.classes) >= 2, "classes", "be at least two different values", self.classes)
+        if not self.labels:
+            require(different and len(self.classes) >= 2, "classes", "be at least two different values", self.classes)
+            return
+        _require_range("labels", self.labels)
+        require(not self.classes, "classes", "be left out where labels are numbers of a range", self.classes)
 
     def check(self, settings: Settings, loss: Loss) -> None:
         """Refuse tables whose encoding would take more than is public."""
-        require(not loss.of_numbers, "public", "be left out where labels are numbers, whose scale is not public", self)
+        rule = "be a range where the loss is one of numbers (public.labels: [least, largest]), and left out elsewhere"
+        require(loss.of_numbers == bool(self.labels), "labels", rule, self.labels)
         own = settings.scaling == "per_client"
         require(
             not own,
@@ -80,4 +87,11 @@ class PublicColumns:
     def encoding(self, settings: Settings, loss: Loss) -> Encoding:
         """The encoding."""
         self.check(settings, loss)
-        return Encoding(settings, tuple(self.classes), self.codes(settings), loss=loss)
+        if not isinstance(loss, NumberLoss):
+            return Encoding(settings, tuple(self.classes), self.codes(settings), loss=loss)
+        return Encoding(settings, (settings.label,), self.codes(settings), loss=loss.within(*self.labels))
+
+
+def _require_range(name: str, ends: list[float]) -> None:
+    fits = len(ends) == 2 and all(isinstance(end, (int, float)) and math.isfinite(end) for end in ends)
+    require(fits and ends[0] < ends[1], name, "be two numbers, the smaller one first", list(ends))

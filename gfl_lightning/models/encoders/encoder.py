@@ -23,7 +23,8 @@ class Encoder(ABC):
 
     A subclass is a frozen dataclass of its options. It says which weights there are and what it makes of a sample; the
     general path then trains it, exactly, with every aggregator and protection. An encoder whose Jacobian has the
-    structure of the paper's says so by :meth:`structure`, and the fast paths and the Gram protocol carry it.
+    structure of the paper's says so by :meth:`structure`, a linear one by `linear_weight`; fast paths and the Gram
+    protocol carry both.
 
     >>> @dataclass(frozen=True)
     ... class Linear(Encoder):
@@ -105,6 +106,11 @@ class SizedEncoder:
     def structure(self) -> TwoLayerReLU | None:
         """The algebra that the fast paths need; ``None`` where the encoder has none of it."""
         return self.encoder.structure(self.num_features, self.num_classes)
+
+    @property
+    def has_factors(self) -> bool:
+        """Whether its Jacobian is known by factors: two-layer ReLU or linear, without bias."""
+        return self.structure is not None or self.encoder.linear_weight is not None
 
     @property
     def num_weights(self) -> int:

@@ -75,13 +75,17 @@ class LabelMechanism(ABC):
     def check(self, loss: Loss) -> None:
         """Refuse labels of another kind than the mechanism is for."""
 
+    def scaled(self, loss: Loss) -> Loss:
+        """The loss that samples have before it is corrected, on a scale that no label has a part in."""
+        return loss
+
     @abstractmethod
     def draw(self, y: Array, outputs: int, epsilon: float, source: np.random.Generator) -> Array:
         """ỹ of labels y ``[n]`` with c outputs, all independent, each ε-private; y itself where ε = ∞."""
 
     @abstractmethod
-    def corrected(self, loss: Loss, y: Array, outputs: int, epsilon: float) -> Loss:
-        """The loss of randomised labels; ``y`` are those of training samples, randomised."""
+    def corrected(self, loss: Loss, outputs: int, epsilon: float) -> Loss:
+        """The loss of randomised labels."""
 
     @abstractmethod
     def shown(self, y: Array, outputs: int, loss: Loss, epsilon: float) -> Array:

@@ -92,7 +92,7 @@ class RandomisedOnce(Records):
     def at_home(self, graph: ClientGraph) -> ClientGraph:
         """The samples on the scale of the mechanism."""
         x = torch.from_numpy(self.features.expected(graph.x.double().cpu().numpy())).to(graph.x)
-        seen = replace(graph, x=x)
+        seen = replace(graph, x=x, loss=self.labels.scaled(graph.loss))
         return with_columns(seen, graph.num_classes) if self.share_labels else seen
 
     def of(self, graph: ClientGraph, source: np.random.Generator) -> ClientGraph:
@@ -122,8 +122,7 @@ def randomised(
     used = graph.mask(Split.TRAIN) | graph.mask(Split.VAL)
     x = _features(graph, how, used, source)
     y, epsilon = _labels(graph, how, used, source, census.most)
-    train = y[graph.mask(Split.TRAIN)].numpy()
-    loss = how.labels.corrected(graph.loss, train, graph.num_classes, epsilon)
+    loss = how.labels.corrected(how.labels.scaled(graph.loss), graph.num_classes, epsilon)
     seen = replace(graph, x=x.to(graph.x), y=y.to(graph.y), loss=loss)
     if not how.share_labels:
         return seen
@@ -149,8 +148,9 @@ def _features(graph: ClientGraph, how: RandomisedOnce, used: Tensor, source: np.
     kept = x.new_zeros(len(x), how.features.width(x.shape[1]))
     kept[~released] = torch.from_numpy(how.features.expected(x[~released].cpu().numpy())).to(x)
     if how.pooled:
-        total = x.new_zeros(graph.num_clients, x.shape[1]).index_add_(0, client[released], x[released])
-        drawn = _draws(total, of_client, torch.ones_like(of_client), how, source)
+        mean = x.new_zeros(graph.num_clients, x.shape[1]).index_add_(0, client[released], x[released])
+        mean /= graph.counts(released)[:, None]
+        drawn = _draws(mean, of_client, torch.ones_like(of_client), how, source)
         return torch.where(released[:, None], drawn[client], kept)
     if how.unit == "sample":
         share, among = torch.where(used, rest, 1.0), torch.ones(len(x), device=x.device)

@@ -10,6 +10,7 @@ import torch
 
 from gfl_lightning.checks import require
 from gfl_lightning.graphs.losses.loss import Loss
+from gfl_lightning.graphs.losses.numbers import NumberLoss
 from gfl_lightning.privacy.randomise.lattice import on_lattice
 from gfl_lightning.privacy.randomise.mechanism import Array, LabelMechanism, require_finite
 
@@ -44,6 +45,12 @@ class Piecewise(LabelMechanism):
     def check(self, loss: Loss) -> None:
         """Labels are numbers."""
         require(loss.of_numbers, "labels", "be RandomisedResponse where labels are classes", "Piecewise")
+        anything = isinstance(loss, NumberLoss) and loss.least == -math.inf
+        require(anything, "loss", "be SquaredError or Huber where numbers are randomised, which may fall below 0", loss)
+
+    def scaled(self, loss: Loss) -> Loss:
+        """The loss on the scale of the range: its middle is 0, and labels spread evenly over it have deviation 1."""
+        return loss.within(self.low, self.high) if isinstance(loss, NumberLoss) else loss
 
     def draw(self, y: Array, outputs: int, epsilon: float, source: np.random.Generator) -> Array:
         """Independent draws, on a lattice."""
@@ -60,10 +67,12 @@ class Piecewise(LabelMechanism):
         outside = np.where(outside < left, outside, outside + C - 1)
         return centre + half * on_lattice(np.where(inside, left + place * (C - 1), outside), C)
 
-    def corrected(self, loss: Loss, y: Array, outputs: int, epsilon: float) -> Loss:
-        """The same loss on the scale of the randomised labels, whose mean is the truth's."""
-        return loss.fitted(torch.from_numpy(y))
+    def corrected(self, loss: Loss, outputs: int, epsilon: float) -> Loss:
+        """The same loss, as the mean of a draw is the truth."""
+        return loss
 
     def shown(self, y: Array, outputs: int, loss: Loss, epsilon: float) -> Array:
-        """ỹ on the scale of the loss."""
-        return loss.targets(torch.from_numpy(y), outputs, torch.float64).numpy()
+        """ỹ on the scale of the loss over √(1 + 3u²)/(1 − u), u = e^{−ε/2}: its deviation where y is spread evenly."""
+        u = math.exp(-epsilon / 2)
+        t: Array = loss.targets(torch.from_numpy(y), outputs, torch.float64).numpy()
+        return t * (1 - u) / math.sqrt(1 + 3 * u * u)

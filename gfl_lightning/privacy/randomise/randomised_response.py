@@ -35,7 +35,7 @@ class RandomisedResponse(LabelMechanism):
         flipped = source.random(len(y)) < flip(epsilon, outputs)
         return np.where(flipped, source.integers(outputs, size=len(y)), y)
 
-    def corrected(self, loss: Loss, y: Array, outputs: int, epsilon: float) -> Loss:
+    def corrected(self, loss: Loss, outputs: int, epsilon: float) -> Loss:
         """−log of the likelihood of the answer."""
         return loss if math.isinf(epsilon) else ForwardCorrected(flip(epsilon, outputs))
 

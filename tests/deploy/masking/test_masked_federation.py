@@ -23,6 +23,7 @@ from gfl_lightning.federated.protocol.choice import ProtocolName
 from gfl_lightning.federated.server.fed_adam import FedAdam
 from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
+from gfl_lightning.models.encoders.linear import Linear
 from gfl_lightning.models.encoders.mlp import MLP
 
 SMALL = MLP((6,))
@@ -34,6 +35,9 @@ CASES: dict[str, dict[str, Any]] = {
     "v1": {"estimator": "v1"},
     "batches": {"local": LocalTraining(0.1, 3, 3)},
     "gram": {"protocol": "gram"},
+    "linear": {"encoder": Linear()},
+    "linear, learnable": {"encoder": Linear(), "aggregator": LearnablePolynomial(M=3)},
+    "linear, gram": {"encoder": Linear(), "protocol": "gram"},
     "learnable": {"aggregator": LearnablePolynomial(M=3)},
     "fedavg": {"aggregator": Identity()},
     "adaptive": {"server": FedAdam(0.05), "weighting": "samples"},
@@ -44,7 +48,7 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_masked_sums_take_the_plain_trajectory(tmp_path: Path, case: str, task: str) -> None:
     make_tables(tmp_path, task)
-    chosen = plan(task, 5, encoder=SMALL, seed=3, **{"local": LocalTraining(0.1, 3)} | CASES[case])
+    chosen = plan(task, 5, seed=3, **{"encoder": SMALL, "local": LocalTraining(0.1, 3)} | CASES[case])
     plain, masked = driver(tmp_path, chosen), driver(tmp_path, replace(chosen, masking=replace(ON, rounds_ahead=3)))
     outcomes = []
     for made in (plain, masked):

@@ -16,6 +16,8 @@ from table_builders import clinics
 from callbacks import DPSGD, DPNoise, PrivacyBudget
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.local.options import LocalTraining
+from gfl_lightning.graphs.losses.numbers import NumberLoss
+from gfl_lightning.graphs.losses.poisson import Poisson
 from gfl_lightning.graphs.losses.squared_error import SquaredError
 from gfl_lightning.graphs.tables.client_tables import ClientTables
 from gfl_lightning.graphs.tables.encoding import Encoding
@@ -28,6 +30,8 @@ from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 PUBLIC = PublicColumns(
     {"age": [0.0, 120.0], "marker": [0.0, 3.0]}, {"ward": ["A", "B", "C", "D"]}, ["ill", "well", "dead"]
 )
+
+NUMBERS = PublicColumns({"marker": [0.0, 3.0]}, PUBLIC.categories, labels=[0.0, 120.0])
 
 
 def tables(folder: Path, split: bool = True, **options: Any) -> ClientTables:
@@ -113,6 +117,15 @@ def test_what_is_told_all_the_same_is_named(tmp_path: Path) -> None:
     assert tables(tmp_path, public=PUBLIC, class_weights="balanced").statistics == ("class counts of the tables",)
 
 
+@pytest.mark.parametrize(("loss", "scale"), [(SquaredError(), (60.0, 120 / math.sqrt(12))), (Poisson(), (0.0, 60.0))])
+def test_numbers_of_a_public_range_are_learned_on_its_scale(loss: NumberLoss, scale: Any, tmp_path: Path) -> None:
+    """Whatever the labels are; so nothing of them is told beside what protects them."""
+    data = tables(tmp_path, public=NUMBERS, loss=loss, label="age")
+    assert (data.graph.loss.centre, data.graph.loss.scale) == pytest.approx(scale)  # type: ignore[attr-defined]
+    assert data.statistics == ()
+    assert Encoding.from_state(data.network.encoding.state(), "encoding") == data.network.encoding
+
+
 def test_a_label_that_is_no_public_class_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the model knows no label 'well', only ill, dead"):
         tables(tmp_path, public=replace(PUBLIC, classes=["ill", "dead"])).graph  # noqa: B018
@@ -128,6 +141,8 @@ def test_a_label_that_is_no_public_class_is_refused(tmp_path: Path) -> None:
         ({"categories": {"ward": []}}, "categories.ward must be different values, at least one"),
         ({"categories": {"age": ["old"]}}, r"ranges and categories must share no column, got \['age'\]"),
         ({"classes": ["ill"]}, r"classes must be at least two different values, got \['ill'\]"),
+        ({"labels": [0.0, 9.0]}, r"classes must be left out where labels are numbers of a range, got \['ill'"),
+        ({"labels": [9.0, 0.0], "classes": []}, "labels must be two numbers, the smaller one first"),
         ({"ranges": {}, "categories": {}}, "public must name a range or categories of some column"),
     ],
 )
@@ -140,11 +155,12 @@ def test_what_cannot_be_public_columns_is_refused(change: dict[str, Any], rule: 
     ("options", "rule"),
     [
         ({"scaling": "per_client"}, "scaling must be shared or none where columns are public"),
-        ({"loss": SquaredError()}, "public must be left out where labels are numbers"),
+        ({"loss": SquaredError()}, r"labels must be a range where the loss is one of numbers .*, got \[\]"),
+        ({"public": NUMBERS}, r"labels must be a range where .* left out elsewhere, got \[0.0, 120.0\]"),
         ({"features": ["age"]}, r"features must be left out or be the columns that are public, got \['age'\]"),
         ({"encoding": "none.ckpt", "representations": "rows"}, "public must be left out where encoding names"),
     ],
 )
 def test_what_would_take_more_than_is_public_is_refused(options: dict[str, Any], rule: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rule):
-        tables(tmp_path, public=PUBLIC, **options)
+        tables(tmp_path, **{"public": PUBLIC} | options)

@@ -238,6 +238,16 @@ def test_the_piecewise_mechanism_shows_no_more_than_epsilon() -> None:
     assert math.log((p / (C - 1)) / ((1 - p) / (C + 1))) == pytest.approx(epsilon)
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0, math.inf])
+def test_numbers_that_are_shown_have_deviation_1_where_truths_are_spread_evenly(epsilon: float) -> None:
+    mechanism = Piecewise(-3.0, 7.0)
+    drawn = mechanism.draw(np.linspace(-3.0, 7.0, 400_000), 1, epsilon, source())
+    shown = mechanism.shown(drawn, 1, mechanism.scaled(SquaredError()), epsilon)
+    assert shown.shape == (400_000, 1)
+    assert shown.mean() == pytest.approx(0, abs=0.01)
+    assert shown.std() == pytest.approx(1, rel=0.01)
+
+
 def test_gaussian_noise_composes_exactly_over_the_records_of_a_client() -> None:
     mechanism = GaussianDirection(delta=1e-5)
     for records in (1, 9):

@@ -18,10 +18,12 @@ from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.graphs.datasets.sc import SC
 from gfl_lightning.graphs.datasets.snc import SNC
 from gfl_lightning.graphs.losses.forward_corrected import ForwardCorrected
+from gfl_lightning.graphs.losses.poisson import Poisson
 from gfl_lightning.graphs.losses.squared_error import SquaredError
 from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.privacy.randomise.gaussian_direction import GaussianDirection
 from gfl_lightning.privacy.randomise.mechanism import Array, FeatureMechanism
+from gfl_lightning.privacy.randomise.multi_bit import MultiBit
 from gfl_lightning.privacy.randomise.once import RandomisedOnce, randomised
 from gfl_lightning.privacy.randomise.piecewise import Piecewise
 from gfl_lightning.privacy.randomise.priv_unit import PrivUnit
@@ -143,7 +145,17 @@ def test_randomised_labels_are_shared_without_bias() -> None:
     assert made.x[: graph.num_samples, -2:].eq(0).all()
 
 
-def test_numbers_are_randomised_within_their_range_and_the_loss_takes_their_scale() -> None:
+@pytest.mark.parametrize("mechanism", [PrivUnit(), MultiBit(-0.5, 0.5), GaussianDirection()], ids=repr)
+def test_what_is_pooled_is_the_mean(mechanism: FeatureMechanism) -> None:
+    """A sum of samples would leave the range of a mechanism that knows one."""
+    graph = GRAPHS["snc"]
+    exact = seen(graph, epsilon=math.inf, pooled=True, features=mechanism, share_labels=0)
+    mean = torch.stack([graph.x[graph.client == k].double().mean(0) for k in range(graph.num_clients)])
+    expected = torch.from_numpy(mechanism.expected(mean.numpy()))
+    torch.testing.assert_close(exact.x.double(), expected[graph.client], rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_are_randomised_within_their_range_and_learned_on_its_scale() -> None:
     graph = GRAPHS["dnc"]
     y = torch.rand(graph.num_samples, generator=torch.Generator().manual_seed(0)).double() * 10
     numbers = replace(graph, y=y, num_classes=1, loss=SquaredError())
@@ -151,8 +163,18 @@ def test_numbers_are_randomised_within_their_range_and_the_loss_takes_their_scal
     test, train = graph.mask(Split.TEST), graph.mask(Split.TRAIN)
     assert torch.equal(made.y[: len(y)][test], y[test])
     assert not torch.equal(made.y[: len(y)][train], y[train])
-    assert made.loss == SquaredError().fitted(made.y[: len(y)][train])
+    assert made.loss == SquaredError(centre=5.0, scale=10 / math.sqrt(12))
     assert made.num_features == 6 + 1
+    told = replace(numbers, loss=SquaredError().fitted(y[train]))  # a scale that true labels have a part in
+    how = RandomisedOnce(epsilon=3.0, labels=Piecewise(0.0, 10.0))
+    assert randomised(told, how, np.random.default_rng(0)).loss == made.loss == how.at_home(told).loss
+
+
+def test_counts_are_refused_whose_loss_knows_no_number_below_0() -> None:
+    graph = GRAPHS["dnc"]
+    counts = replace(graph, y=torch.ones(graph.num_samples).double(), num_classes=1, loss=Poisson())
+    with pytest.raises(InputError, match="loss must be SquaredError or Huber where numbers are randomised"):
+        seen(counts, labels=Piecewise(0.0, 10.0))
 
 
 def test_weights_that_tell_the_label_are_refused() -> None:
