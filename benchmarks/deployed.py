@@ -87,7 +87,9 @@ class InOneProcess:
             sent[name] = Outgoing(messages, {"training": list(party.numbers)})
         replies, _ = self.ask(phases.TRAIN, self.t, sent)
         self.sums.released()
-        self.sums.averaged(self.t, LOCAL.lr, {site: reply.messages for site, reply in replies.items()}, (), self.ask)
+        uploads = {site: reply.messages for site, reply in replies.items()}
+        self.sums.settled(self.t, uploads, self.ask)
+        self.sums.averaged(self.t, LOCAL.lr, uploads, (), self.ask)
         self.t += 1
         self.share()
 

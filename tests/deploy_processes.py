@@ -20,6 +20,7 @@ import torch
 import yaml
 from deploy_builders import SITES, Faulty, driver, make_tables, sites
 
+from gfl_lightning.deploy.boxes import SECOND
 from gfl_lightning.deploy.configuration import read_deployment
 from gfl_lightning.deploy.demo import free_port
 from gfl_lightning.deploy.folders import ServerFolder
@@ -33,12 +34,14 @@ from gfl_lightning.deploy.transport import LocalTransport, Transport
 Process = subprocess.Popen[bytes]
 MISBEHAVING = Path(__file__).parent / "deploy" / "misbehaving"
 PATIENCE = 600.0  # seconds without any news of a deployment
+SERVERS = ("server", SECOND)
 
 
 def faults(*what: tuple[str, str, int | None]) -> dict[str, str]:
     """The environment of a site to which something happens: what, in which phase, in which round."""
     listed = [{"what": one, "phase": phase} | ({} if t is None else {"round": t}) for one, phase, t in what]
-    return {"PYTHONPATH": str(MISBEHAVING), "GFL_FAULTS": json.dumps(listed)}
+    path = os.pathsep.join(filter(None, (str(MISBEHAVING), os.environ.get("PYTHONPATH"))))
+    return {"PYTHONPATH": path, "GFL_FAULTS": json.dumps(listed)}
 
 
 @dataclass
@@ -62,12 +65,17 @@ class Deployed:
     def server_folder(self) -> ServerFolder:
         return ServerFolder(self.kits / "server")
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The server, and the second where there are two."""
+        return tuple(name for name in SERVERS if (self.kits / name).is_dir())
+
     def start(self, name: str, environment: Mapping[str, str] | None = None) -> None:
-        """Start the server or a site as its operator would."""
-        server = name == "server"
-        kit = self.kits / "server" if server else self.kits / "sites" / name
-        command = [sys.executable, "-m", "gfl_lightning", "deploy", "server" if server else "site", str(kit)]
-        command += [] if server else ["--samples", str(self.folder / f"{name}.csv")]
+        """Start a server or a site as its operator would."""
+        site = name not in SERVERS
+        kit = self.site_folder(name) if site else self.kits / name
+        command = [sys.executable, "-m", "gfl_lightning", "deploy", "site" if site else name, str(kit)]
+        command += ["--samples", str(self.folder / f"{name}.csv")] if site else []
         command = ["ip", "netns", "exec", self.hosts[name], *command] if name in self.hosts else command
         if name in self.running:
             self.running[name].wait(PATIENCE)
@@ -234,7 +242,7 @@ def deployed(
     """The prepared deployment, running; ended at the end."""
     made = Deployed(folder, hosts or {})
     try:
-        for name in ("server", *SITES):
+        for name in (*made.servers, *SITES):
             made.start(name, (environments or {}).get(name))
         yield made
     finally:

@@ -48,6 +48,10 @@ class Aggregation(ABC):
     def aggregates(self, t: int, site: str, clients: Sequence[int], training: Sequence[int]) -> list[Message]:
         """What a site gets: C_k of its clients, and ∇C_k of those that train."""
 
+    def settled(self, t: int, uploads: Mapping[str, Sequence[Message]], ask: Ask) -> bool:
+        """Open what sites open only once; whether a checkpoint must keep that before the round goes on."""
+        return False
+
     @abstractmethod
     def averaged(
         self, t: int, lr: float, uploads: Mapping[str, Sequence[Message]], missing: Collection[str], ask: Ask

@@ -120,7 +120,7 @@ class Driver:
         replies, missing = self.ask(phases.SHARE, t, outgoing)
         self._enough(len(replies))
         self._informed = set(replies)
-        sums.shared(t, {site: reply.messages for site, reply in replies.items()}, missing, self.ask)
+        sums.shared(t, _messages(replies), missing, self.ask)
         return missing
 
     def _round(self, sums: Aggregation, schedule: Schedule, progress: Progress) -> tuple[Progress, RoundNews]:
@@ -132,6 +132,7 @@ class Driver:
         replies, missing = self._aggregates(sums, phases.TRAIN, t, training, {"lr": lr})
         models = {site: [m for m in reply.messages if not isinstance(m, Evaluation)] for site, reply in replies.items()}
         self._enough(len(replies))
+        self._settle(sums, t, models, progress)
         trained, skipped, evaluations = sums.averaged(t, lr, models, missing, self.ask)
         metrics = together([*(one for reply in replies.values() for one in reply.of(Evaluation)), *evaluations])
         skipped += sum(int(reply.notes.get("skipped", 0)) for reply in replies.values())
@@ -142,6 +143,11 @@ class Driver:
         counts = (t + 1, self.plan.rounds, self._told(metrics), trained, skipped)
         news = RoundNews(*counts, missing, untrained, ages, seconds)
         return progress.after(sums.state(), best, seconds, self.ask.take_sent()), news
+
+    def _settle(self, sums: Aggregation, t: int, uploads: Mapping[str, Sequence[Message]], progress: Progress) -> None:
+        """Have on disk at once what sites open only once; the round is not over with it."""
+        if sums.settled(t, uploads, self.ask):
+            self.store.write(replace(progress, sums=sums.state()))
 
     def _ages(self, sums: Aggregation, t: int) -> dict[str, int]:
         """Age of the oldest upload in use of each site, in rounds."""
@@ -178,6 +184,7 @@ class Driver:
         best = progress.best
         if self.plan.reports_metrics:
             replies, _ = self._aggregates(sums, phases.TRAIN, T, set(), {"lr": self.plan.local.lr})
+            self._settle(sums, T, _messages(replies), progress)
             found = together(sums.evaluations(T, replies, self.ask))
             best = self._better(best, T, server.weights, found)
         if not best.weights:
@@ -186,6 +193,7 @@ class Driver:
         missing = dict(self._share(sums, None, T + 1))
         replies, absent = self._aggregates(sums, phases.FINISH, T + 1, set(), {"best_round": best.round})
         server.weights = last
+        self._settle(sums, T + 1, _messages(replies), progress)
         test = together(sums.evaluations(T + 1, replies, self.ask))
         self.ask.take_sent()
         spent = {
@@ -194,3 +202,7 @@ class Driver:
             if "epsilon" in reply.notes
         }
         return Outcome(best, self._told(test), progress, missing | absent, spent)
+
+
+def _messages(replies: Mapping[str, Envelope]) -> dict[str, Sequence[Message]]:
+    return {site: reply.messages for site, reply in replies.items()}

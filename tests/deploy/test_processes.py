@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -147,26 +148,14 @@ def _fill(folder: Path) -> None:
             return
 
 
-def test_processes_killed_in_every_phase_lose_at_most_a_round_and_pay_for_no_answer_twice(tmp_path: Path) -> None:
-    """Sites that protect what they send: keys and accounts are on their disks before an answer leaves.
-
-    A process is killed with −9 in each phase; one after its answer was written down, which is asked for again; the
-    server once. Nobody is absent from any round, the noise is that of the keys, and so the model is that of a run in
-    which nothing happened, to the bit but for rounding; the accounts are those of that run.
-    """
-    noise = {"hidden": _gaussian(2.0, 0.5), "jacobian": _gaussian(4.0, 1.0), "update": _gaussian(1.0, 0.5)}
-    callbacks = [{"class_path": "callbacks.DPNoise", "init_args": noise}]
-    public = {
-        "ranges": {name: list(ends) for name, ends in PUBLIC["ranges"].items()},
-        "categories": {name: list(values) for name, values in PUBLIC["categories"].items()},
-        "classes": list(PUBLIC["classes"]),
-    }
-    chosen = prepare(tmp_path, 8, callbacks=callbacks, public=public, missing="fill", least_sites=len(SITES))
+def test_processes_killed_in_every_phase_of_a_round_lose_at_most_it_and_pay_for_no_answer_twice(tmp_path: Path) -> None:
+    """Killed with −9 when asked, or when the answer was written down, which is asked for again; the server too."""
     environments = {
-        "west": faults(("kill", "columns", None), ("kill", "begin", None), ("kill", "share", 2)),
-        "south": faults(("kill", "sums", None), ("kill answered", "share", 4), ("kill", "finish", None)),
+        "west": faults(("kill", "share", 2)),
+        "south": faults(("kill answered", "share", 4)),
         "north": faults(("kill", "train", 3), ("kill answered", "train", 5), ("pause", "train", 6)),
     }
+    chosen = _prepare_protected(tmp_path, 8)
     with deployed(tmp_path, environments) as made:
         made.wait(lambda: made.paused("north", 2), "the pause")
         made.tell("server", signal.SIGKILL)
@@ -174,12 +163,45 @@ def test_processes_killed_in_every_phase_lose_at_most_a_round_and_pay_for_no_ans
         made.tell("north", signal.SIGCONT)
         made.start("server")
         record = made.wait_for_the_end()
-    for site in SITES:
-        assert all(made.happened(site, number) for number in range(3))
+    assert all(made.happened(*one) for one in (("west", 0), ("south", 0), ("north", 0), ("north", 1)))
+    _nothing_was_lost(made, chosen, record, again=5)
+
+
+def test_processes_killed_before_the_rounds_and_after_them_lose_nothing(tmp_path: Path) -> None:
+    """Killed with −9 in each phase of the agreement, and when they are to keep the model."""
+    environments = {
+        "west": faults(("kill", "columns", None), ("kill", "begin", None)),
+        "south": faults(("kill", "sums", None), ("kill", "finish", None)),
+    }
+    chosen = _prepare_protected(tmp_path, 3)
+    with deployed(tmp_path, environments) as made:
+        record = made.wait_for_the_end()
+    assert all(made.happened(site, number) for site in ("west", "south") for number in range(2))
+    _nothing_was_lost(made, chosen, record, again=0)
+
+
+def _prepare_protected(folder: Path, rounds: int) -> Plan:
+    """Sites that protect what they send: keys and accounts are on their disks before an answer leaves."""
+    noise = {"hidden": _gaussian(2.0, 0.5), "jacobian": _gaussian(4.0, 1.0), "update": _gaussian(1.0, 0.5)}
+    callbacks = [{"class_path": "callbacks.DPNoise", "init_args": noise}]
+    public = {
+        "ranges": {name: list(ends) for name, ends in PUBLIC["ranges"].items()},
+        "categories": {name: list(values) for name, values in PUBLIC["categories"].items()},
+        "classes": list(PUBLIC["classes"]),
+    }
+    return prepare(folder, rounds, callbacks=callbacks, public=public, missing="fill", least_sites=len(SITES))
+
+
+def _nothing_was_lost(made: Deployed, chosen: Plan, record: dict[str, Any], again: int) -> None:
+    """Nobody is absent from any round, of which some are made again; keys and accounts are those of a quiet run.
+
+    The noise is that of the keys, and so the model is that of a run in which nothing happened, to the bit but for
+    rounding.
+    """
     assert not record["missing"]
-    assert [one["round"] for one in made.rounds()] == list(range(1, 9))
+    assert [one["round"] for one in made.rounds()] == list(range(1, chosen.rounds + 1))
     assert not any(one["missing"] or one["untrained"] for one in made.rounds())
-    assert made.rounds_made() <= 8 + 6, "a round for each kill"
+    assert made.rounds_made() <= chosen.rounds + again, "a round for each kill"
     torch.testing.assert_close(made.last_weights(), merely_absent(made, chosen), **CLOSE)
     for site in SITES:
         folder = made.site_folder(site) / "run"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from gfl_lightning.checks import InputError, require
 from gfl_lightning.deploy.aggregation import Aggregation, Ask, Averaged
@@ -52,6 +53,9 @@ class _Opened:
 class MaskedAggregation(Aggregation):
     """C_k, ∇C_k and W̃ as masked sums over sites. No upload is kept: a site that is missing contributes nothing.
 
+    Sites open each sum of models over one set of sites alone, also after a restart. So a sum that was opened is in the
+    checkpoint before anything else happens: a round that is made again, maybe with other sites, needs no second one.
+
     Args:
         server: Ã, W̄, the votes and the server's optimizer.
         masking: how sums are masked.
@@ -74,6 +78,7 @@ class MaskedAggregation(Aggregation):
     _opened: _Opened | None = field(default=None, init=False)
     _in_use: frozenset[str] = field(default=frozenset(), init=False)
     _shares: dict[str, int] = field(default_factory=dict, init=False)
+    _read: dict[int, Tensor] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         N = self.server.num_clients
@@ -110,11 +115,21 @@ class MaskedAggregation(Aggregation):
                 messages.append(SealedSum(k, tensor(self._opened.words[hidden]), part))
         return messages
 
+    def settled(self, t: int, uploads: Mapping[str, Sequence[Message]], ask: Ask) -> bool:
+        """Open the sum of round t, unless that was done before or there is none."""
+        if t in self._read or not any(uploads.values()):
+            return False
+        words, _ = self._total(Ticket(self.run, t, phases.TRAIN), uploads, ask)
+        self._read = self._still_needed | {t: self.masking.code.decode(words)}
+        return True
+
     def averaged(
         self, t: int, lr: float, uploads: Mapping[str, Sequence[Message]], missing: Collection[str], ask: Ask
     ) -> Averaged:
-        """Open Σ_k vote_k W_k, make the next W̄ of it, and renew keys where they are used up."""
-        summed = self._models(t, uploads, ask)
+        """Make the next W̄ of Σ_k vote_k W_k, and renew keys where they are used up."""
+        if t not in self._read:
+            raise NotOpenedError(f"train of round {t} must have uploads to be opened, got none.")
+        summed = self._models(t)
         if not summed.trained:
             raise DivergedError(
                 f"lr must be small enough for finite updates, got {lr}: in round {t + 1} the update of every training "
@@ -127,8 +142,7 @@ class MaskedAggregation(Aggregation):
 
     def evaluations(self, t: int, replies: Mapping[str, Envelope], ask: Ask) -> Sequence[Evaluation]:
         """Sums of metrics over all sites, opened like models."""
-        uploads = {site: reply.messages for site, reply in replies.items()}
-        return [_evaluation(self._models(t, uploads, ask))] if any(uploads.values()) else []
+        return [_evaluation(self._models(t))] if t in self._read else []
 
     def released(self) -> None:
         """Nothing of what was shared is kept."""
@@ -157,13 +171,13 @@ class MaskedAggregation(Aggregation):
         return self._sizes.get(phase, 0) * self.masking.bits // 8
 
     def state(self) -> dict[str, Any]:
-        """The plain state, and the name of the run, to which masks are bound."""
-        return {**super().state(), "run": self.run}
+        """The plain state, the name of the run, to which masks are bound, and sums that are not used up."""
+        return {**super().state(), "run": self.run, "read": self._still_needed}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take up what :meth:`state` returned."""
-        self.run = state["run"]
-        super().load({name: value for name, value in state.items() if name != "run"})
+        self.run, self._read = state["run"], dict(state["read"])
+        super().load({name: value for name, value in state.items() if name not in ("run", "read")})
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -205,10 +219,14 @@ class MaskedAggregation(Aggregation):
         )
         self._until = t + rounds
 
-    def _models(self, t: int, uploads: Mapping[str, Sequence[Message]], ask: Ask) -> ModelSum:
-        words, _ = self._total(Ticket(self.run, t, phases.TRAIN), uploads, ask)
+    @property
+    def _still_needed(self) -> dict[int, Tensor]:
+        """The sums that were opened, of rounds that are not over."""
+        return {t: numbers for t, numbers in self._read.items() if t >= self.server.round}
+
+    def _models(self, t: int) -> ModelSum:
         like = next(iter(self.server.weights.values()))
-        return ModelSum.read(self.masking.code.decode(words), self.server.model.shapes, like)
+        return ModelSum.read(self._read[t], self.server.model.shapes, like)
 
     def _total(self, ticket: Ticket, uploads: Mapping[str, Sequence[Message]], ask: Ask) -> tuple[Words, list[str]]:
         """The sum over the sites that uploaded, who are asked to open it."""

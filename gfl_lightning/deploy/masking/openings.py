@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,9 +38,10 @@ two sums would be what one site sent, got a, b.
 
     def __post_init__(self) -> None:
         if self.file is not None and self.file.exists():
-            for line in self.file.read_text().splitlines():
-                entry = json.loads(line)
-                self._opened[Ticket(*entry["sum"])] = entry["sites"]
+            for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
+                with suppress(ValueError):  # empty, or never finished: then the site has not answered either
+                    entry = json.loads(line)
+                    self._opened[Ticket(*entry["sum"])] = entry["sites"]
 
     def record(self, ticket: Ticket, survivors: Sequence[str], sealed: bool) -> None:
         """Write an opening down; refused where the server would read a second sum of the same values."""
@@ -52,16 +54,15 @@ two sums would be what one site sent, got a, b.
                 f"{ticket} must be opened over {', '.join(before)} as before, since the difference of two sums would "
                 f"be what one site sent, got {', '.join(sites)}."
             )
-        self._opened[ticket] = sites
         if self.file is not None:
             self._append({"sum": [ticket.run, ticket.round, ticket.phase], "sites": sites})
+        self._opened[ticket] = sites
 
     def _append(self, entry: dict[str, object]) -> None:
         assert self.file is not None
         self.file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(descriptor, (json.dumps(entry) + "\n").encode())
+        with os.fdopen(descriptor, "a", encoding="utf-8") as stream:
+            stream.write(f"\n{json.dumps(entry)}\n")  # after a line that was never finished, a new one
+            stream.flush()
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

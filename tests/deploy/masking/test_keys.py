@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -53,9 +54,31 @@ def test_what_was_opened_survives_a_restart(tmp_path: Path) -> None:
     Openings(file).record(Ticket("run", 3, "train"), ["b", "a", "c"], sealed=False)
     Openings(file).record(Ticket("run", 3, "train"), ["a", "b", "c"], sealed=False)
     Openings(file).record(Ticket("run", 4, "share"), ["a", "b"], sealed=True)
-    assert len(file.read_text().splitlines()) == 1
+    assert len(file.read_text().strip().splitlines()) == 1
     assert file.stat().st_mode & 0o777 == 0o600
     for other in (["a", "b"], ["a", "b", "c", "d"]):
         with pytest.raises(InputError, match="train of round 3 must be opened over a, b, c as before"):
             Openings(file).record(Ticket("run", 3, "train"), other, sealed=False)
     Openings(file).record(Ticket("another", 3, "train"), ["a", "b"], sealed=False)
+
+
+def test_an_opening_that_could_not_be_written_down_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a full disk leaves it: the site has not answered, refuses until there is room, and starts again."""
+    file, ticket = tmp_path / "openings.jsonl", Ticket("run", 3, "train")
+    openings = Openings(file)
+    openings.record(Ticket("run", 2, "train"), ["a", "b", "c"], sealed=False)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gfl_lightning.deploy.masking.openings.os.fsync", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                openings.record(ticket, ["a", "b", "c"], sealed=False)
+    with file.open("a") as stream:
+        stream.write('{"sum": ["run", 3, "tr')
+    openings.record(Ticket("run", 4, "train"), ["a", "b", "c"], sealed=False)
+    for number in (2, 4):
+        with pytest.raises(InputError, match="must be opened over a, b, c as before"):
+            Openings(file).record(Ticket("run", number, "train"), ["a", "b"], sealed=False)

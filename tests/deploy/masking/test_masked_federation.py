@@ -177,3 +177,34 @@ def test_a_resumed_run_goes_on_with_new_keys(tmp_path: Path) -> None:
 def _stop_after(made: int, rounds: int) -> None:
     if made > rounds:
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("phase", "t"), [("share", 2), ("mask_open", 2), ("finish", 4)])
+def test_a_run_that_stopped_after_a_sum_was_opened_goes_on_without_a_site_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, t: int
+) -> None:
+    """The sites open no second sum of that round, over others; the server has kept the first."""
+    in_six_sites(tmp_path, monkeypatch)
+    chosen = plan("sc", 3, encoder=SMALL, seed=3, local=LocalTraining(0.3, 3), masking=ON)
+
+    def stops(seen: str, now: int, site: str) -> How:
+        if (seen, now) == (phase, t):
+            raise KeyboardInterrupt
+        return ""
+
+    def gone(seen: str, now: int, site: str) -> How:
+        return "asked" if site == "s2" else ""
+
+    with pytest.raises(KeyboardInterrupt):
+        flaky_driver(driver(tmp_path, chosen), stops).run()
+    resumed = flaky_driver(driver(tmp_path, chosen), gone)
+    outcome = resumed.run()
+    assert set(outcome.missing) == {"s2"}
+    resumed.store.file.unlink()
+    plain = flaky_driver(
+        driver(tmp_path, replace(chosen, masking=Masking(), release=True)),
+        lambda seen, now, site: gone(seen, now, site) if seen in ("share", "train") and now >= t else "",
+    )
+    expected = plain.run()
+    torch.testing.assert_close(resumed.weights, plain.weights, rtol=1e-5, atol=1e-6)
+    assert outcome.best.val_loss == pytest.approx(expected.best.val_loss, rel=1e-4)
