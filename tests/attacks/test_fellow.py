@@ -139,7 +139,7 @@ def test_labels_of_neighbours_follow_the_aggregate_and_not_the_own_label() -> No
     attack, psi = NeighbourLabels(), SizedEncoder(MLP(()), 2, 2)
     sent = RepresentationAggregate(0, torch.tensor([-2.0, 2.0]))
     view = View.of(psi, [Round({"W1": torch.eye(2)}, (sent,))], own=0.5)
-    known = OwnPlace(torch.eye(2), torch.tensor([0, 1]), 2, own_label=0)
+    known = OwnPlace(3 * torch.eye(2).repeat(4, 1), torch.arange(8) % 2, 2, own_label=0)
     truth = torch.tensor([0.0, 1.0])
     assert attack.score(attack.guess(view, known), truth) > 0.9
     assert attack.score(attack.blind(known), truth) == 0.25  # half for the own label, half as the public is
@@ -258,7 +258,7 @@ def test_more_shadows_of_one_kind_do_not_draw_the_answer_to_it() -> None:
 def test_the_class_of_a_neighbourhood_is_the_models_answer() -> None:
     psi, attack = SizedEncoder(MLP(()), 2, 2), NeighbourhoodClass()
     x, y = torch.tensor([[1.0, 0], [1.1, 0], [0.9, -0.2], [1.0, 0.3]]), torch.tensor([0, 0, 0, 1])
-    known = OwnPlace(x, y, 2, own_x=torch.tensor([[1.0, 0.1]]))
+    known = OwnPlace(x.repeat(3, 1), y.repeat(3), 2, own_x=torch.tensor([[1.0, 0.1]]))
     for weight, answer in ((20.0, 1), (-20.0, 0)):  # the second contradicts public labels and is not believed
         view = View.of(psi, [Round({"W1": torch.tensor([[0.0, 0.0], [0.0, weight]])})])
         assert int(attack.guess(view, known)) == answer

@@ -32,7 +32,7 @@ class NeighbourLabels(Attack[OwnPlace]):
     >>> from gfl_lightning.models.encoders.mlp import MLP
     >>> encoder = SizedEncoder(MLP(()), num_features=2, num_classes=2)
     >>> last = Round({"W1": torch.eye(2)}, (RepresentationAggregate(0, torch.tensor([0.0, 9.0])),))
-    >>> known = OwnPlace(torch.eye(2), torch.tensor([0, 1]), 2, own_label=0)
+    >>> known = OwnPlace(3 * torch.eye(2).repeat(4, 1), torch.arange(8) % 2, 2, own_label=0)
     >>> NeighbourLabels().guess(View.of(encoder, [last]), known).round()
     tensor([0., 1.])
     """

@@ -43,7 +43,7 @@ def numbers_of(encoder: SizedEncoder, one: Round, x: Tensor, knowledge: OwnPlace
 def unknown_aggregates(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Tensor:
     """The numbers received, less the part of clients whose records and places are known."""
     seen = aggregates(one)
-    if not len(seen) or not len(knowledge.named):
+    if not len(seen) or not len(knowledge.named) or knowledge.disguise:
         return seen
     return seen - knowledge.weights @ knowledge.named.means(numbers_of(encoder, one, knowledge.named.x, knowledge))
 
@@ -63,7 +63,10 @@ class Units(NamedTuple):
 
 
 def unknown_units(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Units | None:
-    """T_k, less Σ Ã_kj s_j x_jᵀ over clients whose records and places are known; ``None`` without T_k."""
+    """T_k, less Σ Ã_kj s_j x_jᵀ over clients whose records and places are known; ``None`` without T_k.
+
+    Where uploads are bounded, or records randomised, nobody knows what these clients sent, and nothing is taken out.
+    """
     sent = one.find(JacobianAggregate) or one.find(FactorAggregate)
     found = None if sent is None else received_units(encoder, one.weights, sent)
     held = None if found is None else multiples(encoder, one.weights, knowledge.public_x)
@@ -71,7 +74,8 @@ def unknown_units(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Uni
         return None
     rows, precision = found
     x, owner = knowledge.named.x, knowledge.named.owner
-    if len(x) and encoder.structure is not None:
+    as_it_is = not knowledge.disguise and JacobianAggregate not in knowledge.bound
+    if len(x) and as_it_is and encoder.structure is not None:
         s = (x @ encoder.structure.split(one.weights)[0].T > 0).to(x)
         share = (knowledge.weights / torch.bincount(owner))[owner]
         rows = rows - s.T @ (share[:, None] * x)
