@@ -36,7 +36,8 @@ def decode(phi: Tensor, x: Tensor, observed: Tensor, noise: Tensor | None = None
     for strength in STRENGTHS.to(gram):
         shrunk = 1 / (values.clamp_min(0) + strength * scale)
         dual = vectors @ (shrunk[:, None] * turned)
-        diagonal = vectors.square() @ shrunk
+        diagonal = vectors.square() @ shrunk - 1 / (len(x) * strength * scale)  # means are left one out of, too
+        diagonal = diagonal.clamp_min(torch.finfo(phi.dtype).tiny)
         error = float((dual / diagonal[:, None]).square().sum())
         if error < least:
             least, best = error, dual

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,6 +11,37 @@ from torch import Tensor
 
 from gfl_lightning.federated.protocol.messages import Message
 from gfl_lightning.models.encoders.encoder import Weights
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """Clients of whom every shared record is known.
+
+    >>> some = Clients(torch.eye(3), torch.tensor([0, 1, 1]))
+    >>> len(some), some.means(some.x).tolist()
+    (2, [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+
+    Args:
+        x: their records ``[n, d]``.
+        owner: whose each is, from 0 on ``[n]``.
+    """
+
+    x: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    owner: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    @classmethod
+    def of(cls, records: Sequence[Tensor]) -> Clients:
+        """From the records of each ``[n_j, d]``."""
+        counts = torch.tensor([len(one) for one in records])
+        return cls(torch.cat(list(records)), torch.repeat_interleave(torch.arange(len(records)), counts))
+
+    def __len__(self) -> int:
+        return int(self.owner.max()) + 1 if len(self.owner) else 0
+
+    def means(self, numbers: Tensor) -> Tensor:
+        """Of numbers of each record those of each client, who sends the mean over its records ``[n, f] → [q, f]``."""
+        total = numbers.new_zeros(len(self), numbers.shape[1]).index_add(0, self.owner, numbers)
+        return total / torch.bincount(self.owner)[:, None].to(numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +55,7 @@ class Knowledge:
         samples: how many records the target has; numbers of samples are public.
         seed: of anything random in the attack.
         std: standard deviation of the noise on each kind of message, which is public.
+        bound: on the norm of each kind of message, which is public too.
         disguise: standard deviation of what a record like the target's was randomised by, before anything was sent.
     """
 
@@ -32,6 +65,7 @@ class Knowledge:
     samples: int = 1
     seed: int = 0
     std: Mapping[type[Message], float] = field(default_factory=dict)
+    bound: Mapping[type[Message], float] = field(default_factory=dict)
     disguise: float = 0.0
 
     @property
@@ -54,6 +88,12 @@ class Knowledge:
         drawn = torch.randn(count - len(first), x.shape[1], generator=generator, dtype=x.dtype)
         return torch.cat([first, self.mean + x.std(0, correction=0) * drawn])
 
+    def bounded(self, numbers: Tensor, kind: type[Message]) -> Tensor:
+        """What clients make of such numbers before they send them in a kind of message ``[P, f]``."""
+        bound = self.bound.get(kind, math.inf)
+        norm = numbers.norm(dim=1, keepdim=True).clamp_min(torch.finfo(numbers.dtype).tiny)
+        return numbers * (bound / norm).clamp_max(1) if bound < math.inf else numbers
+
     def shares(self) -> Tensor:
         """How frequent each class is among public records ``[c]``."""
         return torch.bincount(self.public_y, minlength=self.num_classes).to(self.public_x) / len(self.public_y)
@@ -67,17 +107,17 @@ class OwnPlace(Knowledge):
         own_x: its records ``[n, d]``.
         own_label: its label, or the most frequent one of its records.
         neighbours: Ã_kj of its direct neighbours; nothing where it does not know the graph.
-        candidates: records of clients it asks about, whose names and records it knows ``[q, d]``.
-        named_x: records of clients whose names and Ã_kj it knows, direct neighbours and others ``[p, d]``.
-        named: their Ã_kj ``[p]``.
+        candidates: clients it asks about, whose names and records it knows.
+        named: clients whose names, records and Ã_kj it knows, direct neighbours and others.
+        weights: their Ã_kj ``[p]``.
     """
 
     own_x: Tensor = field(default_factory=lambda: torch.empty(0))
     own_label: int = 0
     neighbours: Tensor = field(default_factory=lambda: torch.empty(0))
-    candidates: Tensor = field(default_factory=lambda: torch.empty(0))
-    named_x: Tensor = field(default_factory=lambda: torch.empty(0))
-    named: Tensor = field(default_factory=lambda: torch.empty(0))
+    candidates: Clients = field(default_factory=Clients)
+    named: Clients = field(default_factory=Clients)
+    weights: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,7 @@ def _trials(stage: Stage, tally: Tally, client: int, view: View) -> Iterator[Tri
         asked = asked[torch.tensor([len(stage.cast.shared(j)) > 0 for j in asked.tolist()], dtype=torch.bool)]
         truth = torch.isin(asked, two)
         if bool(truth.any()) and not bool(truth.all()):
-            place = replace(stage.place(client, tally.knows), candidates=stage.mean_records(asked))
+            place = replace(stage.place(client, tally.knows), candidates=stage.records_of(asked))
             yield Trial(view, place, truth)
     elif isinstance(tally.attack, NeighbourLabels):
         labels = _labels(stage, near)

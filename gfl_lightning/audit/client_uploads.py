@@ -52,12 +52,20 @@ class ClientProgram:
     @property
     def std(self) -> dict[type[Message], float]:
         """How large the noise on each kind of upload is: its standard deviation, where it has one."""
-        parts = {
+        return {kind: part.spread for kind, part in self._parts.items()}
+
+    @property
+    def bound(self) -> dict[type[Message], float]:
+        """The bound on each kind of upload that has one."""
+        return {kind: part.clip for kind, part in self._parts.items() if part.is_bounded}
+
+    @property
+    def _parts(self) -> dict[type[Message], Mechanism]:
+        return {
             RepresentationUpload: self.protection.hidden,
             JacobianUpload: self.protection.jacobian,
             ModelUpload: self.protection.update,
         }
-        return {kind: part.spread for kind, part in parts.items()}
 
     def uploads(
         self, weights: Weights, x: Tensor, client: int, source: NoiseSource, first: bool = True

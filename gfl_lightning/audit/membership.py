@@ -43,7 +43,16 @@ def membership(stage: Stage, view: Callable[[int], View]) -> list[Finding]:
         without[0] = stage.cast.graph.x[row]
         known = stage.knowledge(j)
         knowledge = TwoWorlds(
-            *(known.public_x, known.public_y, known.num_classes, known.samples, j, known.std, known.disguise),
+            *(
+                known.public_x,
+                known.public_y,
+                known.num_classes,
+                known.samples,
+                j,
+                known.std,
+                known.bound,
+                known.disguise,
+            ),
             worlds=(without, records),
             uploads=lambda W, x: program.uploads(W, x, 0, source),
             landmarks=landmarks,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfl_lightning.attacks.knowledge import Knowledge, OwnPlace
+from gfl_lightning.attacks.knowledge import Clients, Knowledge, OwnPlace
 from gfl_lightning.audit.cast import Cast, Scale
 from gfl_lightning.audit.seeing import Seeing
 from gfl_lightning.audit.subject import Subject
@@ -55,8 +55,8 @@ class Stage:
         """What is public, and what is known of a client besides."""
         graph, rows = self.cast.graph, self.cast.public_rows[:PUBLIC_RECORDS]
         y, samples = graph.y[rows].clamp_min(0), max(1, len(self.cast.shared(client)))
-        std, disguise = self.seeing.program.std, self.disguise(client)
-        return Knowledge(graph.x[rows], y, graph.num_classes, samples, client, std, disguise)
+        program, disguise = self.seeing.program, self.disguise(client)
+        return Knowledge(graph.x[rows], y, graph.num_classes, samples, client, program.std, program.bound, disguise)
 
     def disguise(self, client: int) -> float:
         """The deviation of randomised public records from what they were, of clients who train if this one does."""
@@ -85,6 +85,7 @@ class Stage:
             JacobianAggregate: self.seeing.federation.protection.jacobian,
         }
         std = {kind: part.spread * float(row.norm()) for kind, part in noise.items()}
+        bound = {kind: part.clip for kind, part in noise.items() if part.is_bounded}
         public = self.cast.public[self.cast.public != client] if knows == ALL else self.cast.public[:0]
         public = torch.tensor([j for j in public.tolist() if len(self.cast.shared(j))], dtype=torch.int64)
         return OwnPlace(
@@ -93,13 +94,18 @@ class Stage:
             known.num_classes,
             seed=client,
             std=std,
+            bound=bound,
             disguise=known.disguise,
             own_x=own_x,
             own_label=label,
             neighbours=row[near] if knows in (GRAPH, ALL) else torch.empty(0),
-            named_x=self.mean_records(public) if len(public) else torch.empty(0),
-            named=row[public],
+            named=self.records_of(public),
+            weights=row[public],
         )
+
+    def records_of(self, clients: Tensor) -> Clients:
+        """All that each client shares."""
+        return Clients.of([self.cast.shared(j) for j in clients.tolist()]) if len(clients) else Clients()
 
     def mean_records(self, clients: Tensor) -> Tensor:
         """The mean record of each client ``[q, d]``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from gfl_lightning.attacks.fellow.neighbour_labels import NeighbourLabels
 from gfl_lightning.attacks.fellow.neighbour_records import NeighbourRecords
 from gfl_lightning.attacks.fellow.neighbour_words import NeighbourWords
 from gfl_lightning.attacks.fellow.received import unknown_aggregates, unknown_units
-from gfl_lightning.attacks.knowledge import OwnPlace, Shadows
+from gfl_lightning.attacks.knowledge import Clients, OwnPlace, Shadows
 from gfl_lightning.attacks.outsider.neighbourhood_class import NeighbourhoodClass
 from gfl_lightning.attacks.outsider.shadow_membership import ShadowMembership
 from gfl_lightning.attacks.scores import matched
@@ -98,7 +100,7 @@ def test_single_neighbours_are_told_apart_with_and_without_the_graph() -> None:
 def test_clients_that_are_known_by_name_are_taken_out_exactly() -> None:
     x = words(N, 3)
     named = torch.tensor([0, 1, *range(NEAR, N)])  # all but one neighbour
-    known = place(named_x=x[named], named=MIXING[named])
+    known = place(named=Clients.of(list(x[named].split(1))), weights=MIXING[named])
     for one in received(x):
         W1, W2 = one.weights["W1"], one.weights["W2"]
         on = (x[2] @ W1.T > 0).float()
@@ -137,10 +139,76 @@ def test_labels_of_neighbours_follow_the_aggregate_and_not_the_own_label() -> No
     attack, psi = NeighbourLabels(), SizedEncoder(MLP(()), 2, 2)
     sent = RepresentationAggregate(0, torch.tensor([-2.0, 2.0]))
     view = View.of(psi, [Round({"W1": torch.eye(2)}, (sent,))], own=0.5)
-    known = OwnPlace(torch.eye(2), torch.tensor([0, 1]), 2, own_label=0)
+    known = OwnPlace(3 * torch.eye(2).repeat(4, 1), torch.arange(8) % 2, 2, own_label=0)
     truth = torch.tensor([0.0, 1.0])
     assert attack.score(attack.guess(view, known), truth) > 0.9
     assert attack.score(attack.blind(known), truth) == 0.25  # half for the own label, half as the public is
+
+
+def many(clients: int, seed: int, each: int = 6) -> list[Tensor]:
+    """Clients with several samples."""
+    return list(words(clients * each, seed).split(each))
+
+
+def received_of(groups: list[Tensor], mixing: Tensor, rounds: int = 4) -> View:
+    """What a client receives of others who send the means over their samples."""
+
+    def h(w: Weights) -> Tensor:
+        return mixing @ torch.stack([PSI(w, one).mean(0) for one in groups])
+
+    return View.of(
+        PSI,
+        [
+            Round(W, (RepresentationAggregate(0, h(W)), JacobianAggregate(0, jacrev(h)(W))))
+            for W in (start(t) for t in range(rounds))
+        ],
+    )
+
+
+def test_several_samples_of_clients_that_are_known_by_name_are_taken_out_and_found_exactly() -> None:
+    groups = many(20, 4)
+    mixing = torch.tensor([0.1] * NEAR + [0.01] * (20 - NEAR))
+    view = received_of(groups, mixing)
+    known = place(named=Clients.of(groups[1:]), weights=mixing[1:])
+    for one in view:
+        W1, W2 = one.weights["W1"], one.weights["W2"]
+        z = groups[0] @ W1.T
+        T = unknown_units(PSI, one, known)
+        assert T is not None
+        torch.testing.assert_close(T.rows, mixing[0] * (z > 0).float().T @ groups[0] / 6, atol=1e-5, rtol=1e-4)
+        left = unknown_aggregates(PSI, one, known)
+        torch.testing.assert_close(left, mixing[0] * W2 @ torch.relu(z).mean(0), atol=1e-5, rtol=1e-4)
+    attack, asked = DistantEdges(), Clients.of(groups[:12])
+    truth = torch.arange(12) < NEAR
+    assert attack.score(attack.guess(view, place(candidates=asked)), truth) == 1.0
+    elsewhere = [attack.guess(received_of(many(20, seed), mixing), place(candidates=asked)) for seed in range(30, 34)]
+    assert 0.2 < sum(attack.score(guess, truth) for guess in elsewhere) / 4 < 0.8
+
+
+def test_behind_noise_alone_a_fellow_client_is_left_with_what_it_would_guess() -> None:
+    x, generator, std = words(N, 6), torch.Generator().manual_seed(0), 1e4
+
+    def blurred(one: Round) -> Round:
+        sent, h = one.find(JacobianAggregate), one.find(RepresentationAggregate)
+        assert sent is not None
+        assert h is not None
+        noisy = {name: J + std * torch.randn(J.shape, generator=generator) for name, J in sent.grad_C.items()}
+        C = h.C + std * torch.randn(h.C.shape, generator=generator)
+        return Round(one.weights, (RepresentationAggregate(0, C), JacobianAggregate(0, noisy)))
+
+    view = View.of(PSI, [blurred(one) for one in received(x)])
+    asked = Clients.of(list(torch.cat([x[:NEAR], words(20, 9)]).split(1)))
+    law = {RepresentationAggregate: std, JacobianAggregate: std}
+    known = place(std=law, candidates=asked, neighbours=MIXING[:NEAR])
+    alone = replace(known, public_x=known.own_x, public_y=known.public_y[:1])
+    truth = torch.arange(len(asked)) < NEAR
+    edges, labels, words_of = DistantEdges(), NeighbourLabels(), NeighbourWords()
+    assert torch.equal(NeighbourRecords().guess(view, known), NeighbourRecords().blind(known))
+    assert abs(edges.score(edges.guess(view, known), truth) - edges.score(edges.blind(known), truth)) < 0.1
+    torch.testing.assert_close(labels.guess(view, known), labels.blind(known), atol=0.1, rtol=0)
+    for knows in (known, alone):
+        left, right = words_of.guess(view, knows), words_of.blind(knows)
+        assert words_of.score(left, x[:NEAR]) >= words_of.score(right, x[:NEAR]) - 0.11
 
 
 def test_who_is_near_shows_in_what_is_received() -> None:
@@ -149,7 +217,7 @@ def test_who_is_near_shows_in_what_is_received() -> None:
         x = words(N, seed)
         asked = torch.cat([x[:NEAR], x[30:40]])
         truth = torch.arange(len(asked)) < NEAR
-        known = place(candidates=asked)
+        known = place(candidates=Clients.of(list(asked.split(1))))
         scores.append(attack.score(attack.guess(received(x), known), truth))
         other.append(attack.score(attack.guess(received(words(N, 80 + seed)), known), truth))
     assert sum(scores) / 4 > 0.95
@@ -173,11 +241,27 @@ def test_shadows_tell_a_member_and_only_with_both_kinds() -> None:
     assert int(attack.guess(View.of(psi, [Round(model(1.0))]), known(3.1, 2.9))) == int(attack.blind(known(3.1)))
 
 
+def test_more_shadows_of_one_kind_do_not_draw_the_answer_to_it() -> None:
+    """The mean of eight is nearer to anything than that of two: 0.4 of the answers were yes."""
+    psi, x, attack = SizedEncoder(MLP(()), 2, 2), torch.tensor([1.0, 0.0]), ShadowMembership()
+    draws = torch.randn(600, 11, generator=torch.Generator().manual_seed(0))
+    said = []
+    for own, *others in draws.tolist():
+        models = tuple({"W1": torch.tensor([[one, 0.0], [0.0, 0.0]])} for one in others)
+        member = (True,) * 2 + (False,) * 8
+        known = Shadows(torch.eye(2), torch.arange(2), 2, record=x, label=0, models=models, member=member)
+        view = View.of(psi, [Round({"W1": torch.tensor([[own, 0.0], [0.0, 0.0]])})])
+        said.append(int(attack.guess(view, known)))
+    assert abs(sum(said) / 600 - 0.5) < 0.06
+
+
 def test_the_class_of_a_neighbourhood_is_the_models_answer() -> None:
     psi, attack = SizedEncoder(MLP(()), 2, 2), NeighbourhoodClass()
-    known = OwnPlace(torch.eye(2), torch.tensor([1, 0]), 2, own_x=torch.tensor([[0.0, 1.0]]))
-    view = View.of(psi, [Round({"W1": torch.eye(2)})])
-    assert int(attack.guess(view, known)) == 1
+    x, y = torch.tensor([[1.0, 0], [1.1, 0], [0.9, -0.2], [1.0, 0.3]]), torch.tensor([0, 0, 0, 1])
+    known = OwnPlace(x.repeat(3, 1), y.repeat(3), 2, own_x=torch.tensor([[1.0, 0.1]]))
+    for weight, answer in ((20.0, 1), (-20.0, 0)):  # the second contradicts public labels and is not believed
+        view = View.of(psi, [Round({"W1": torch.tensor([[0.0, 0.0], [0.0, weight]])})])
+        assert int(attack.guess(view, known)) == answer
     assert int(attack.blind(known)) == 0
 
 

@@ -245,6 +245,21 @@ def test_class_shares_follow_from_the_update() -> None:
         assert ClassShares().score(ClassShares().guess(view, known), truth) > 0.95
 
 
+@pytest.mark.parametrize("law", ["noise", "bound"])
+def test_class_shares_behind_noise_or_a_tight_bound_are_those_of_public_records(law: str) -> None:
+    psi, x, W = sized(MLP((32,))), records(60, 7) * 0.3, started(sized(MLP((32,))), 1)
+    exact, generator = trained(psi, W, x, torch.zeros(60, dtype=torch.int64), None, 0.01, 1), torch.Generator()
+    after = {name: w + 10 * torch.randn(w.shape, generator=generator).double() for name, w in exact.weights.items()}
+    if law == "bound":
+        after = {name: W[name] + 1e-6 * (w - W[name]) for name, w in exact.weights.items()}
+    known = replace(public(60), std={ModelUpload: 10.0} if law == "noise" else {}, bound={ModelUpload: 1e-6})
+    view = View.of(psi, [Round(W, (ModelUpload(0, after), *shared(psi, W, x).messages))], own=0.4, lr=0.01)
+    left = ClassShares().guess(view, known)
+    torch.testing.assert_close(left, known.shares().to(left), atol=0.2, rtol=0)
+    if law == "noise":
+        torch.testing.assert_close(left, known.shares().to(left), atol=0.02, rtol=0)
+
+
 @pytest.mark.parametrize("encoder", [MLP((32,)), MLP((32,), activation="tanh"), Linear()], ids=repr)
 def test_the_mean_record_of_several_is_read_off_the_jacobian_and_sharpened_behind_noise(encoder: Encoder) -> None:
     psi, attack, generator = sized(encoder), DecodedSample(), torch.Generator().manual_seed(0)

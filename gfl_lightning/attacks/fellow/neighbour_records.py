@@ -7,15 +7,20 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gfl_lightning.attacks.attack import Adversary, Attack
 from gfl_lightning.attacks.factorise import factorise
 from gfl_lightning.attacks.fellow.received import units_over_rounds
 from gfl_lightning.attacks.knowledge import OwnPlace
+from gfl_lightning.attacks.prior import trust
 from gfl_lightning.attacks.scores import how_close, matched
 from gfl_lightning.attacks.units import received_units
 from gfl_lightning.attacks.views import Kinds, View
 from gfl_lightning.federated.protocol.messages import FactorAggregate, JacobianAggregate
+
+ABOVE = 1.05
+"""How far above the usual largest singular value of noise one counts, which varies by some hundredths."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,9 @@ class NeighbourRecords(Attack[OwnPlace]):
     separates the neighbours, all rounds being solved at once; a few more factors take up the far clients, those of them
     aside whose records and places are known, which are taken out. Who knows the graph knows how many neighbours
     there are; who does not tries a fixed number of factors. Which factor is which neighbour is not asked: each
-    neighbour is compared with the factor that suits it best, and guessing gets as many tries.
+    neighbour is compared with the factor that suits it best, and guessing gets as many tries. Rows of which no singular
+    value is above those of noise, σ (√rows + √d), say nothing; factors that are randomised records move what would be
+    guessed without them, as far as they can be trusted.
 
     >>> from gfl_lightning.attacks.views import Round
     >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
@@ -69,11 +76,20 @@ class NeighbourRecords(Attack[OwnPlace]):
         if not units:
             return self.blind(knowledge)
         precision = torch.cat([one.precision for one in units])
-        if not knowledge.std.get(JacobianAggregate, 0.0):
+        std = knowledge.std.get(JacobianAggregate, 0.0)
+        if not std:
             precision = torch.ones_like(precision)
         rows = precision[:, None] / precision.mean() * torch.cat([one.rows for one in units])
+        noise = std / float(precision.mean()) * (len(rows) ** 0.5 + rows.shape[1] ** 0.5)
+        blind = self.blind(knowledge)
+        if float(torch.linalg.matrix_norm(rows, 2)) <= ABOVE * noise:
+            return blind
         generator = torch.Generator().manual_seed(knowledge.seed)
-        return factorise(rows, self._factors(knowledge), self.words and not knowledge.disguise, generator)
+        found = factorise(rows, self._factors(knowledge), self.words and not knowledge.disguise, generator)
+        if not knowledge.disguise:
+            return found
+        records = F.normalize(found, dim=1) * knowledge.as_sent.norm(dim=1).mean()
+        return blind + trust(knowledge.disguise**2, knowledge.public_x) * (records - blind)
 
     def _factors(self, knowledge: OwnPlace) -> int:
         return len(knowledge.neighbours) + self.extra if len(knowledge.neighbours) else self.unknown

@@ -18,7 +18,7 @@ from gfl_lightning.attacks.fellow.received import (
     weight_of_others,
 )
 from gfl_lightning.attacks.knowledge import OwnPlace
-from gfl_lightning.attacks.prior import sharpened
+from gfl_lightning.attacks.prior import sharpened, unscaled
 from gfl_lightning.attacks.scores import cosine, how_close, named
 from gfl_lightning.attacks.views import Kinds, View
 from gfl_lightning.federated.protocol.messages import FactorAggregate, JacobianAggregate, RepresentationAggregate
@@ -90,7 +90,10 @@ class NeighbourWords(Attack[OwnPlace]):
         if len(knowledge.neighbours):
             few = float(knowledge.neighbours.square().sum() / knowledge.neighbours.sum() ** 2)
         x = weight @ rows / strength / total
-        noise = knowledge.std.get(JacobianAggregate, 0.0) ** 2 / strength / total**2
+        std = knowledge.std.get(JacobianAggregate, 0.0)
+        noise = std**2 / strength / total**2
+        if JacobianAggregate in knowledge.bound:
+            x, noise = unscaled(x, noise, knowledge.mean + few**0.5 * (knowledge.public_x - knowledge.mean))
         return sharpened(x, noise + few * knowledge.disguise**2, knowledge.public_x, few)
 
     def blind(self, knowledge: OwnPlace) -> Tensor:

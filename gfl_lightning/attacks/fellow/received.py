@@ -25,10 +25,11 @@ def aggregates(one: Round) -> Tensor:
     return torch.cat(parts) if parts else torch.empty(0)
 
 
-def numbers_of(encoder: SizedEncoder, one: Round, x: Tensor, own_x: Tensor) -> Tensor:
+def numbers_of(encoder: SizedEncoder, one: Round, x: Tensor, knowledge: OwnPlace) -> Tensor:
     """What records ``x [P, d]`` alone, with weight 1, would make of the same numbers ``[P, f]``."""
-    representation, factors = one.find(RepresentationAggregate), one.find(FactorAggregate)
-    parts = [] if representation is None else [encoder(one.weights, x)]
+    representation, factors, own_x = one.find(RepresentationAggregate), one.find(FactorAggregate), knowledge.own_x
+    h = encoder(one.weights, x)
+    parts = [] if representation is None else [knowledge.bounded(h, RepresentationAggregate)]
     if factors is not None:
         structure = encoder.structure
         assert structure is not None
@@ -42,9 +43,9 @@ def numbers_of(encoder: SizedEncoder, one: Round, x: Tensor, own_x: Tensor) -> T
 def unknown_aggregates(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Tensor:
     """The numbers received, less the part of clients whose records and places are known."""
     seen = aggregates(one)
-    if not len(seen) or not len(knowledge.named):
+    if not len(seen) or not len(knowledge.named) or knowledge.disguise:
         return seen
-    return seen - knowledge.named @ numbers_of(encoder, one, knowledge.named_x, knowledge.own_x)
+    return seen - knowledge.weights @ knowledge.named.means(numbers_of(encoder, one, knowledge.named.x, knowledge))
 
 
 class Units(NamedTuple):
@@ -62,17 +63,22 @@ class Units(NamedTuple):
 
 
 def unknown_units(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Units | None:
-    """T_k, less Σ Ã_kj s_j x_jᵀ over clients whose records and places are known; ``None`` without T_k."""
+    """T_k, less Σ Ã_kj s_j x_jᵀ over clients whose records and places are known; ``None`` without T_k.
+
+    Where uploads are bounded, or records randomised, nobody knows what these clients sent, and nothing is taken out.
+    """
     sent = one.find(JacobianAggregate) or one.find(FactorAggregate)
     found = None if sent is None else received_units(encoder, one.weights, sent)
     held = None if found is None else multiples(encoder, one.weights, knowledge.public_x)
     if found is None or held is None:
         return None
     rows, precision = found
-    x = knowledge.named_x
-    if len(x) and encoder.structure is not None:
+    x, owner = knowledge.named.x, knowledge.named.owner
+    as_it_is = not knowledge.disguise and JacobianAggregate not in knowledge.bound
+    if len(x) and as_it_is and encoder.structure is not None:
         s = (x @ encoder.structure.split(one.weights)[0].T > 0).to(x)
-        rows = rows - s.T @ (knowledge.named[:, None] * x)
+        share = (knowledge.weights / torch.bincount(owner))[owner]
+        rows = rows - s.T @ (share[:, None] * x)
     return Units(torch.where(held < 0, -1, 1)[:, None] * rows, precision, held.abs())
 
 
@@ -96,7 +102,7 @@ def _mean(some: list[Units]) -> Units:
 
 def public_numbers(encoder: SizedEncoder, one: Round, knowledge: OwnPlace) -> Tensor:
     """What public records alone would make of the same numbers."""
-    return numbers_of(encoder, one, knowledge.as_sent, knowledge.own_x)
+    return numbers_of(encoder, one, knowledge.as_sent, knowledge)
 
 
 def weight_of_others(view: View, knowledge: OwnPlace) -> float:

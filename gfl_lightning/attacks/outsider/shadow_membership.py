@@ -21,7 +21,8 @@ class ShadowMembership(Attack[Shadows]):
     """φ(W̄) = log p_y/(1 − p_y) with p = softmax Ψ_h(x; W̄); a likelihood-ratio test between shadows with x and without.
 
     Federations that the adversary trained itself give φ's mean in either case and its deviation; guess 1 where φ of the
-    model at hand is likelier with x. The outsider knows no neighbour's representation, so it judges by h alone.
+    model at hand is likelier with x, as many shadows being compared of each kind. The outsider knows no neighbour's
+    representation, so it judges by h alone.
 
     >>> from gfl_lightning.attacks.views import Round
     >>> from gfl_lightning.models.encoders.mlp import MLP
@@ -49,6 +50,8 @@ class ShadowMembership(Attack[Shadows]):
         if not bool(member.any()) or bool(member.all()):
             return self.blind(knowledge)
         inside, outside = phi[member], phi[~member]
+        fewer = min(len(inside), len(outside))  # the mean of more is nearer to anything
+        inside, outside = inside[:fewer], outside[:fewer]
         spread = torch.cat([inside - inside.mean(), outside - outside.mean()]).std().clamp_min(LEAST)
         ratio = ((seen - outside.mean()) / spread).square() - ((seen - inside.mean()) / spread).square()
         return (ratio > 0).long()

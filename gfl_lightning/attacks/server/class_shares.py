@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,7 +29,8 @@ class ClassShares(Attack[Knowledge]):
     """mean y = mean ŷ − Σr/I, with Σr from −ΔW2/η ≈ Σr (Ã_kk ā + A_k)ᵀ and ŷ ≈ softmax(Ã_kk ĥ_k + C_k).
 
     ā, A_k, ĥ_k and C_k are the server's own messages; where one is not sent (V1, no graph) the mean public record
-    stands for the client's.
+    stands for the client's. A round counts as far as noise and bound on W_k let it: a residual of length 1 that the
+    bound cuts to b is wrong by 1 − b.
 
     >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
     >>> from gfl_lightning.models.encoders.mlp import MLP
@@ -69,24 +71,35 @@ class ClassShares(Attack[Knowledge]):
         seen = [self._of(view, one, update, knowledge) for one, update in updates_of(view, self.rounds)]
         if not seen:
             return self.blind(knowledge)
-        shares = torch.stack(seen).mean(0).clamp_min(0)
+        prior = self.blind(knowledge)
+        spread = float((prior * (1 - prior)).mean())
+        trusted = [spread / (spread + variance) for _, variance in seen]
+        shares = sum(((t * (one - prior) for t, (one, _) in zip(trusted, seen, strict=True))), 0 * prior) / len(seen)
+        shares = (prior + shares).clamp_min(0)
         return shares / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
 
     @staticmethod
-    def _of(view: View, one: Round, update: Update, knowledge: Knowledge) -> Tensor:
+    def _of(view: View, one: Round, update: Update, knowledge: Knowledge) -> tuple[Tensor, float]:
+        """What a round says, and how wrong noise and bound may make it (its variance)."""
         upload, sent = one.find(RepresentationUpload), one.find(RepresentationAggregate)
         h = view.encoder(one.weights, knowledge.public_x).mean(0) if upload is None else upload.h
-        residual = ClassShares._residual(view, one, update, knowledge) / view.steps
-        return torch.softmax(view.own * h + (0 if sent is None else sent.C), -1) - residual
+        total, length = ClassShares._residual(view, one, update, knowledge)
+        unit = view.lr * view.steps * max(length, torch.finfo(h.dtype).tiny)
+        cut = max(0.0, 1 - knowledge.bound.get(ModelUpload, math.inf) / unit)
+        variance = (knowledge.std.get(ModelUpload, 0.0) / unit) ** 2 + cut**2
+        return torch.softmax(view.own * h + (0 if sent is None else sent.C), -1) - total / view.steps, variance
 
     @staticmethod
-    def _residual(view: View, one: Round, update: Update, knowledge: Knowledge) -> Tensor:
-        """Σ r over the local steps."""
+    def _residual(view: View, one: Round, update: Update, knowledge: Knowledge) -> tuple[Tensor, float]:
+        """Σ r over the local steps, and by how much a step's residual moves the weights it is read from, less η."""
         structure = view.encoder.structure
         jacobian, factors = one.find(JacobianUpload), one.find(FactorUpload)
         if structure is None:
             zero = knowledge.public_x.new_zeros(view.encoder.num_classes)
-            return zero if jacobian is None else solved_residual(view.own, update, jacobian.jacobian)
+            if jacobian is None:
+                return zero, 0.0
+            J = torch.cat([part.flatten(1) for part in jacobian.jacobian.values()], 1)
+            return solved_residual(view.own, update, jacobian.jacobian), view.own * float(J.norm()) / len(J) ** 0.5
         a = activation(view.encoder, jacobian.jacobian) if jacobian is not None else None
         if factors is not None:
             a = factors.activation
@@ -97,7 +110,7 @@ class ClassShares(Attack[Knowledge]):
             own_A = activation(view.encoder, update.compensation)
             assert own_A is not None
             carrier = carrier + own_A
-        return structure.split(update.step)[1] @ carrier / carrier.square().sum()
+        return structure.split(update.step)[1] @ carrier / carrier.square().sum(), float(carrier.norm())
 
     def blind(self, knowledge: Knowledge) -> Tensor:
         """The shares among public records."""

@@ -59,7 +59,7 @@ class DecodedSample(Attack[Knowledge]):
         for one in view.only(RepresentationUpload).first(self.rounds):
             upload = one.find(RepresentationUpload)
             if upload is not None:
-                phi.append(view.encoder(one.weights, knowledge.as_sent))
+                phi.append(knowledge.bounded(view.encoder(one.weights, knowledge.as_sent), RepresentationUpload))
                 observed.append(upload.h)
         if not phi:
             return self.blind(knowledge)
