@@ -171,6 +171,27 @@ def test_another_version_and_what_is_no_plain_data_are_refused(tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
+def test_containers_that_hold_each_other_without_end_are_refused(tmp_path: Path) -> None:
+    around: list[Any] = []
+    around.append(around)
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    twice: list[Any] = [1]  # a few bytes, and more values than anyone can look at
+    for _ in range(50):
+        twice = [twice, twice]
+    for content, rule in (
+        (around, "at most 64 deep in each other"),
+        ({"a": deep}, "at most 64 deep in each other"),
+        ({"a": (1, twice)}, "no more values than its bytes can say"),
+    ):
+        with pytest.raises(InputError, match=rule):
+            read_sealed(io.BytesIO(seal(content)), "file")
+    with pytest.raises(InputError, match="at most 64 deep"):
+        write_sealed({"a": deep}, tmp_path / "c.ckpt")
+    assert read_sealed(io.BytesIO(seal([[1, [2]]] * 100)), "file") == [[1, [2]]] * 100
+
+
 def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
