@@ -245,6 +245,7 @@ def test_the_options_of_the_checkpoint_are_tested_and_what_is_said_otherwise_is_
         ("--model=Central", "model must be left out or be 'GFL', as in the checkpoint, got 'Central'."),
         ("--data.graph_seed=1", "data.graph_seed must be left out or be 0, as in the checkpoint, got 1."),
         ("--data=KarateClub", "data must be the data that the run of the checkpoint began with (DNC), got"),
+        ("--trainer.precision=64-true", "precision must be 32-true as in the checkpoint, got '64-true'."),
         ("--model.lr_scheduler=torch.optim.lr_scheduler.ConstantLR", "lr_scheduler must be None as in the checkpoint"),
     ],
 )
