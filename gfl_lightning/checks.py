@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import os
+import reprlib
+from itertools import islice
 from typing import Any
 
 LARGEST_RATE = 3.4e38
 SHARE_OF_MEMORY = 0.9
+LEVELS, ENTRIES, CHARACTERS = 5, 20, 1000
 
 
 class InputError(ValueError):
     """A user's mistake; its text is one complete sentence that needs no traceback."""
 
 
+class _Short(reprlib.Repr):
+    """Python's ``repr``, that comes to an end whatever holds whatever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = LEVELS
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = ENTRIES
+        self.maxstring = self.maxlong = self.maxother = CHARACTERS
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """In the order that it has."""
+        if level <= 0:
+            return "{...}"
+        inner = [f"{self.repr1(one, level - 1)}: {self.repr1(x[one], level - 1)}" for one in islice(x, ENTRIES)]
+        return f"{{{', '.join([*inner, *['...'] * (len(x) > ENTRIES)])}}}"
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence shows it: as Python does, and short.
+
+    >>> twice = [1]
+    >>> for _ in range(60):
+    ...     twice = [twice, twice]
+    >>> shown({"b": (1,), "a": 1.5}), len(shown(twice)) < 1000
+    ("{'b': (1,), 'a': 1.5}", True)
+    """
+    text = _Short().repr(value)
+    return text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
+
+
 def require(condition: bool, argument: str, rule: str, received: Any) -> None:
     """Raise ``InputError("<argument> must <rule>, got <received>.")`` unless ``condition`` holds."""
     if not condition:
-        raise InputError(f"{argument} must {rule}, got {received!r}.")
+        raise InputError(f"{argument} must {rule}, got {shown(received)}.")
 
 
 def require_count(argument: str, value: int, least: int = 1, most: int | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +22,7 @@ from gfl_lightning.whole_files import whole_file
 VERSION = 2
 SEAL = re.compile(rb"gfl_lightning (\d{1,4}) sha256 ([0-9a-f]{64})\Z")
 PLAIN = (type(None), bool, int, float, str, torch.Size)
+DEEPEST, VALUES_A_BYTE = 64, 4
 
 
 def write_sealed(content: Any, file: Path) -> None:
@@ -64,7 +66,7 @@ def read_sealed(source: str | Path | IO[bytes], argument: str) -> Any:
     except Exception as unreadable:
         reason = type(unreadable).__name__
         raise InputError(f"{argument} must hold tensors and plain data alone, got {name!r} ({reason}).") from unreadable
-    require_plain(content, argument)
+    require_plain(content, argument, VALUES_A_BYTE * len(blob))
     return content
 
 
@@ -86,19 +88,31 @@ def previous_of(file: Path) -> Path:
     return file.with_name(f"{file.stem}.previous{file.suffix}")
 
 
-def require_plain(content: Any, argument: str, place: str = "") -> None:
-    """Refuse anything but dense tensors, numbers, texts and containers of them."""
-    if isinstance(content, dict):
-        for key, value in content.items():
-            require(type(key) in (str, int), argument, f"have texts and whole numbers as keys{place}", key)
-            require_plain(value, argument, f"{place or ' in'} {key!r}")
-    elif isinstance(content, (list, tuple, set)) and type(content) in (list, tuple, set):
-        for number, value in enumerate(content):
-            require_plain(value, argument, f"{place or ' in'} {number}")
-    elif isinstance(content, Tensor):
-        require(is_dense(content), argument, f"hold dense tensors{place}", type(content).__name__)
-    else:
-        require(type(content) in PLAIN, argument, f"hold plain data{place}", type(content).__name__)
+def require_plain(content: Any, argument: str, most: float = math.inf) -> None:
+    """Refuse anything but dense tensors, numbers, texts and containers of them, not too deep in each other.
+
+    Args:
+        content: the data.
+        argument: what it is the content of.
+        most: how many values it may have. A list that holds another one twice is few bytes and many values: some of
+            them within each other are more than anyone can look at.
+    """
+    found: list[tuple[Any, str, int]] = [(content, "", 0)]
+    while found:
+        value, place, depth = found.pop()
+        if isinstance(value, dict):
+            for key in value:
+                require(type(key) in (str, int), argument, f"have texts and whole numbers as keys{place}", key)
+        if isinstance(value, dict) or type(value) in (list, tuple, set):
+            require(depth < DEEPEST, argument, f"hold containers at most {DEEPEST} deep in each other", "deeper ones")
+            most -= len(value)
+            require(most >= 0, argument, "hold no more values than its bytes can say", "containers that repeat others")
+            inner = value.items() if isinstance(value, dict) else enumerate(value)
+            found += [(one, f"{place or ' in'} {name!r}", depth + 1) for name, one in inner]
+        elif isinstance(value, Tensor):
+            require(is_dense(value), argument, f"hold dense tensors{place}", type(value).__name__)
+        else:
+            require(type(value) in PLAIN, argument, f"hold plain data{place}", type(value).__name__)
 
 
 def is_dense(tensor: Tensor) -> bool:

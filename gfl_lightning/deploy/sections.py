@@ -9,13 +9,14 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from gfl_lightning.checks import InputError, require
+from gfl_lightning.stated_once import load_yaml
 
 
 def read_yaml(file: Path, argument: str) -> Mapping[str, Any]:
     """The options in a file."""
     require(file.is_file(), argument, "name a file", str(file))
     try:
-        return mapping(yaml.safe_load(file.read_text(encoding="utf-8")), argument)
+        return mapping(load_yaml(file.read_text(encoding="utf-8")), argument)
     except (yaml.YAMLError, UnicodeError) as broken:
         raise InputError(f"{argument} must be a YAML file, got {str(file)!r}: {broken}.") from broken
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import warnings
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import Namespace
 from pytorch_lightning import LightningModule, Trainer
@@ -88,4 +90,20 @@ class ConfigSaver(SaveConfigCallback):
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Write ``config.yaml``."""
         with whole_file(run_folder(trainer) / self.config_filename) as scratch:
-            scratch.write_text(self.parser.dump(self.config, skip_none=False), encoding="utf-8")
+            scratch.write_text(self.parser.dump(_in_words(self.config), skip_none=False), encoding="utf-8")
+
+
+def _in_words(value: Any) -> Any:
+    """A configuration with enumerated values, which some callbacks have as defaults, as the words that they stand for.
+
+    >>> from pytorch_lightning.callbacks.timer import Interval
+    >>> _in_words(Namespace(callbacks=[Namespace(interval=Interval.step)]))
+    Namespace(callbacks=[Namespace(interval='step')])
+    """
+    if isinstance(value, Namespace):
+        return Namespace({name: _in_words(one) for name, one in vars(value).items()})
+    if isinstance(value, dict):
+        return {name: _in_words(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_in_words(one) for one in value]
+    return value.value if isinstance(value, Enum) else value

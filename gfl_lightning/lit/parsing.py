@@ -9,7 +9,8 @@ from pathlib import Path
 from pydoc import locate
 from typing import Any, NoReturn, cast
 
-from jsonargparse import Namespace
+import yaml  # type: ignore[import-untyped]
+from jsonargparse import Namespace, get_loader, set_loader
 from pytorch_lightning.cli import ArgsType, LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import Logger
 
@@ -41,6 +42,7 @@ from gfl_lightning.lit.rounds import FederatedTrainer
 from gfl_lightning.lit.suggestions import suggesting
 from gfl_lightning.parts import CLASS, OPTIONS
 from gfl_lightning.reports.predictions import require_ending
+from gfl_lightning.stated_once import require_names_once
 
 KNOWN = (GFL, Central, LocalMLPs, DNC, SNC, SC, SubCora, Planetoid, Citations, KarateClub, ClientGraphFile)
 LINKED: dict[str, Callable[[DataSet], int]] = {
@@ -48,6 +50,7 @@ LINKED: dict[str, Callable[[DataSet], int]] = {
     "num_classes": lambda data: data.graph.num_classes,
     "num_clients": lambda data: data.graph.num_clients if data.placement is None else data.placement.size,
 }
+READ = get_loader("yaml")
 BELOW_ROOT, ROOT = "", "runs"  # a logger's save_dir that stands for the trainer's default_root_dir, and its default
 
 
@@ -69,6 +72,7 @@ class ConfiguredCLI(LightningCLI):
     trainer: FederatedTrainer
 
     def __init__(self) -> None:
+        set_loader("yaml", _stated_once, (yaml.YAMLError,), json_superset=True)
         super().__init__(
             model_class=RoundModule,
             trainer_class=FederatedTrainer,
@@ -204,6 +208,12 @@ class ConfiguredCLI(LightningCLI):
         """Data, model and trainer."""
         super().instantiate_classes()
         self.datamodule = ClientGraphData(cast(DataSet, self.datamodule))
+
+
+def _stated_once(text: str) -> Any:
+    """What a parser reads of a text in YAML in which no name stands twice."""
+    require_names_once(text)
+    return READ(text)
 
 
 def _of_the_data(size: Callable[[DataSet], int]) -> Callable[[DataSet], int]:

@@ -198,6 +198,8 @@ class RoundModule(PredictingModule):
             loaded, self.best, self.totals, self.seconds = {}, Best(), {}, 0.0
         self.curve = self.curve[:done]
         if loaded:
+            bits = [next(iter(found.values())).dtype.itemsize * 8 for found in (self._loaded_weights, weights)]
+            require(bits[0] == bits[1], "precision", f"be {bits[0]}-true as in the checkpoint", f"{bits[1]}-true")
             with taking_up("ckpt_path"):
                 self._state = engine.resume(done, weights, loaded["engine"])
         elif done > 0 and self._state is not None and self._state.round == done:

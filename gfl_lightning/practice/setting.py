@@ -19,6 +19,7 @@ from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.parsing import KNOWN as KNOWN_PARTS  # imported so that short names find them
 from gfl_lightning.lit.round_module import RoundModule
 from gfl_lightning.parts import CLASS, OPTIONS
+from gfl_lightning.stated_once import load_yaml
 
 ROUNDS = 300
 
@@ -48,7 +49,7 @@ class Setting:
         """From a configuration of `fit`."""
         require(Path(path).is_file(), "--config", "name a file", str(path))
         try:
-            given = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            given = load_yaml(Path(path).read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as broken:
             raise InputError(f"--config must be a YAML file, got {str(path)!r} ({type(broken).__name__}).") from broken
         require(isinstance(given, dict), "--config", "hold a configuration of fit", str(path))

@@ -7,6 +7,7 @@ import io
 import random
 import shutil
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ NASTY: list[Any] = [
         {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", "owned"]}},
         "os.system",
         torch.zeros(3, 3).long(),
+        reduce(lambda inner, _: [inner, inner], range(60), [1]),
+        reduce(lambda inner, _: {"a": inner}, range(90), {}),
     ),
 ]
 QUIET = ["--trainer.enable_progress_bar=false", "--report=false"]

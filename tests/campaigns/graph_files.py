@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ FIELDS = ["x", "y", "edge_index", "edge_weight", "train_mask", "val_mask", "test
 FIELDS += ["sample_weight", "num_classes"]
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
 TYPES += [torch.complex64, torch.int8]
+TWICE = reduce(lambda inner, _: [inner, inner], range(60), [1])
 
 
 def _other(value: Any, draw: random.Random) -> Any:
@@ -28,7 +30,9 @@ def _other(value: Any, draw: random.Random) -> Any:
     tensor = isinstance(value, torch.Tensor) and 0 < value.numel() < 10**6
     whole = tensor and value.layout == torch.strided and not value.is_meta
     makers: list[Any] = [
-        lambda: draw.choice([None, 1, -1, 2, 1.5, float("nan"), "abc", [], [1, 2], {}, (1,), 10**30, True, 2**62]),
+        lambda: draw.choice(
+            [None, 1, -1, 2, 1.5, float("nan"), "abc", [], [1, 2], {}, (1,), 10**30, True, 2**62, TWICE]
+        ),
         lambda: torch.zeros([draw.choice([0, 1, 2, 5]) for _ in range(draw.randrange(4))], dtype=draw.choice(TYPES)),
     ]
     if whole:

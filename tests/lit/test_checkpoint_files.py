@@ -171,6 +171,27 @@ def test_another_version_and_what_is_no_plain_data_are_refused(tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
+def test_containers_that_hold_each_other_without_end_are_refused(tmp_path: Path) -> None:
+    around: list[Any] = []
+    around.append(around)
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    twice: list[Any] = [1]  # a few bytes, and more values than anyone can look at
+    for _ in range(50):
+        twice = [twice, twice]
+    for content, rule in (
+        (around, "at most 64 deep in each other"),
+        ({"a": deep}, "at most 64 deep in each other"),
+        ({"a": (1, twice)}, "no more values than its bytes can say"),
+    ):
+        with pytest.raises(InputError, match=rule):
+            read_sealed(io.BytesIO(seal(content)), "file")
+    with pytest.raises(InputError, match="at most 64 deep"):
+        write_sealed({"a": deep}, tmp_path / "c.ckpt")
+    assert read_sealed(io.BytesIO(seal([[1, [2]]] * 100)), "file") == [[1, [2]]] * 100
+
+
 def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +245,7 @@ def test_the_options_of_the_checkpoint_are_tested_and_what_is_said_otherwise_is_
         ("--model=Central", "model must be left out or be 'GFL', as in the checkpoint, got 'Central'."),
         ("--data.graph_seed=1", "data.graph_seed must be left out or be 0, as in the checkpoint, got 1."),
         ("--data=KarateClub", "data must be the data that the run of the checkpoint began with (DNC), got"),
+        ("--trainer.precision=64-true", "precision must be 32-true as in the checkpoint, got '64-true'."),
         ("--model.lr_scheduler=torch.optim.lr_scheduler.ConstantLR", "lr_scheduler must be None as in the checkpoint"),
     ],
 )

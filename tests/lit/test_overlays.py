@@ -92,6 +92,26 @@ def test_what_drops_protection_is_refused_with_one_sentence(run: Run, arguments:
     assert shown.count("\n") == 1
 
 
+def test_a_name_that_stands_twice_in_a_file_erases_nothing(run: Run) -> None:
+    private = Path("private.yaml").read_text()
+    Path("twice.yaml").write_text(f"{private}\ntrainer: {{max_steps: 2}}\n")
+    Path("within.yaml").write_text("trainer:\n  callbacks: [callbacks.DPSGD]\n  callbacks: [LearningRateMonitor]\n")
+    assert run("--config=twice.yaml").startswith("error: 'trainer' must stand once in its section, got it in lines ")
+    assert "'callbacks' must stand once in its section, got it in lines 2 and 3." in run("--config=within.yaml")
+    assert "'seed' must stand once" in run("--config=private.yaml", '--model.init_args={"seed": 1, "seed": 2}')
+
+
+@pytest.mark.parametrize(
+    "text", [f"a: {'[' * 100_000}", "a: &a [*a]", "\n".join(f"{k}: &{k} [*{k - 1}, *{k - 1}]" for k in range(1, 40))]
+)
+def test_a_configuration_without_end_is_one_sentence(run: Run, text: str) -> None:
+    Path("endless.yaml").write_text(text.replace("*0, *0", "1"))
+    shown = run("--config=endless.yaml")
+    assert shown.startswith("error: a configuration must ")
+    assert shown.count("\n") == 1
+    assert run(f"--model.encoder={text}").startswith("error: ")
+
+
 @pytest.mark.parametrize("later", [["--config=central.yaml"], ["--model=Central"]])
 def test_protection_that_the_model_states_is_not_lost_either(run: Run, later: list[str]) -> None:
     Path("central.yaml").write_text("model: {class_path: Central}\n")

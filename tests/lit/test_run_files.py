@@ -45,6 +45,13 @@ def test_patience_ends_a_fit_on_tables_and_can_be_set(run: Run) -> None:
     assert rounds(1) < rounds(0) < rounds(2) == 160
 
 
+def test_a_fit_with_a_timer_runs_and_its_configuration_runs_again(run: Run) -> None:
+    timer = ("--trainer.callbacks=Timer", "--trainer.callbacks.duration=00:01:00:00")
+    run(*FIT, *timer, "--report=false", "--trainer.max_steps=2")
+    run("fit", "--config=runs/gfl/version_0/config.yaml")
+    assert rounds(0) == rounds(1) == 2
+
+
 def test_a_patience_below_one_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         run(*FIT, "--patience=-1")
