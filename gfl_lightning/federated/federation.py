@@ -126,7 +126,8 @@ class Federation(Engine[FederationState]):
         self.shield = Shield(self.prediction.guard, self._jacobian_noise(), self._expected_batch())
         estimating = len(self.schedule.training) if personal.estimates else 0
         jacobians = estimator != "v1" and not aggregator.isolates
-        meter = TrafficMeter(self.model, jacobians, graph.x.element_size(), estimating)
+        anchoring = self.prediction.personal.anchors
+        meter = TrafficMeter(self.model, jacobians, graph.x.element_size(), estimating, anchoring)
         self._reporter = Reporter(graph, self.schedule, meter, protocol)
 
     @property

@@ -27,7 +27,7 @@ def write_figures(folder: Path, module: RoundModule, graph: ClientGraph) -> None
     train, val = zip(*module.curve, strict=True)
     rounds = range(1, len(module.curve) + 1)
     figures = {"loss_curves": loss_curves(rounds, {"train": train, "validation": val}, module.best.round or None)}
-    if graph.num_clients <= CLIENTS and not graph.loss.of_numbers:
+    if graph.num_clients <= CLIENTS:
         figures["client_graph"] = client_graph(graph, client_score(graph, module.predict_logits().cpu()))
     for name, figure in figures.items():
         with whole_file(folder / f"{name}.png") as scratch:

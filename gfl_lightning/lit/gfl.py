@@ -291,7 +291,7 @@ class GFL(AccountedModule):
         checkpoint["shared"] = self.shared().cpu()
         checkpoint |= self.chosen_parts
         if not self.personal.is_inert:
-            checkpoint["terms"] = {name: term.cpu() for name, term in vars(self.terms()).items()}
+            checkpoint["terms"] = {name: term.cpu() for name, term in self.terms().of_clients.items()}
         if not self.mixture.is_inert:
             checkpoint["mixture"] = self.mixture.record()
 
@@ -301,7 +301,7 @@ class GFL(AccountedModule):
         if "chosen" in checkpoint:
             self.model = Model(self.model.encoder, build(checkpoint["chosen"], Aggregator))  # type: ignore[type-abstract]
         self._kept = checkpoint.get("shared", torch.empty(0))
-        self._kept_terms = Terms(**checkpoint.get("terms", vars(NOBODYS)))
+        self._kept_terms = Terms(**checkpoint.get("terms", NOBODYS.of_clients))
         clients, terms = len(self._kept), len(self._kept_terms.gate)
         whole = self.personal.is_inert or terms == clients
         require(whole, "ckpt_path", f"hold personal terms of all {clients} clients that shared", terms)

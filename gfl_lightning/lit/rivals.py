@@ -23,7 +23,8 @@ from gfl_lightning.models.encoders.mlp import MLP
 from gfl_lightning.models.personal.own_level import OwnLevel
 from gfl_lightning.models.personal.shared import Shared
 from gfl_lightning.parts import describe
-from gfl_lightning.reports.rivals import FEDAVG, Joining, Rival, Rivals
+from gfl_lightning.reports.rivals import FEDAVG, NO_FEATURE, Joining, Rival, Rivals
+from gfl_lightning.reports.scores import baseline
 
 WORK = 2**35  # updates × training rows × weights of a fit, beyond which nothing is trained beside it
 ENTRIES = 2**24  # of the table that a pooled model reads
@@ -72,6 +73,7 @@ def _joining(module: GFL, graph: ClientGraph, rounds: int, pooled: list[Pooled])
         outputs = model.predictor_on(found.whole).logits_of(best.weights)
         predictions[title] = found.whole.loss.link(outputs).cpu()
     predictions |= {f"{one.title} *": one.of_newcomers(found) for one in pooled if not one.dummies}
+    predictions[NO_FEATURE] = baseline(found.without)[:1].expand(graph.num_samples, -1)
     return Joining(found.whole, found.rows, predictions)
 
 

@@ -10,6 +10,7 @@ from gfl_lightning.practice.intervals import Interval
 from gfl_lightning.reports.scores import BETTER_IF_HIGHER
 
 NAMES = {"auroc": "AUROC", "rmse": "RMSE", "accuracy": "accuracy", "log_loss": "log loss"}
+NAMES |= {"mae": "mean absolute error", "r2": "R²", "spearman": "rank correlation"}
 IN_POINTS = ("auroc", "accuracy")
 
 

@@ -14,6 +14,7 @@ from gfl_lightning.graphs.names import Names
 from gfl_lightning.reports.client_report import client_scores
 from gfl_lightning.reports.figures import gain_by_size
 from gfl_lightning.reports.gains import client_gains, loss_name
+from gfl_lightning.reports.numerals import numeral
 from gfl_lightning.reports.page.graph_view import GraphView
 from gfl_lightning.reports.page.sections import Picture, Section, Table
 from gfl_lightning.reports.rivals import Rivals
@@ -87,4 +88,4 @@ class FitClients:
 
 
 def _plus_minus(width: float) -> str:
-    return "" if np.isnan(width) else f"± {width:.3g}"
+    return "" if np.isnan(width) else f"± {numeral(width, 3)}"

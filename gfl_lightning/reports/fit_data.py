@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from gfl_lightning.graphs.adjacency import adjacency_matrix
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.names import Names
+from gfl_lightning.reports.numerals import numeral
 
 MOST = 12  # classes or features that are listed
 
@@ -34,10 +35,10 @@ def data_facts(graph: ClientGraph, names: Names, missing: Mapping[str, int]) -> 
     }
     if graph.loss.of_numbers:
         y = graph.y[known.to(graph.y.device)].double()
-        middle = ", ".join(f"{float(torch.quantile(_few(y), q)):.4g}" for q in (0.25, 0.5, 0.75)) if len(y) else ""
+        middle = ", ".join(numeral(float(torch.quantile(_few(y), q))) for q in (0.25, 0.5, 0.75)) if len(y) else ""
         facts["labels"] = (
-            f"mean {float(y.mean()):.4g}, deviation {float(y.std()):.4g}, quartiles {middle}, "
-            f"from {float(y.min()):.4g} to {float(y.max()):.4g}"
+            f"mean {numeral(float(y.mean()))}, deviation {numeral(float(y.std()))}, quartiles {middle}, "
+            f"from {numeral(float(y.min()))} to {numeral(float(y.max()))}"
         )
     else:
         facts["balance"] = _balance(graph, names)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.reports.gains import Gain, gain_over, loss_name
+from gfl_lightning.reports.numerals import numeral
 from gfl_lightning.reports.page.sections import Section, Table, Text
-from gfl_lightning.reports.rivals import FEDAVG, Rivals
+from gfl_lightning.reports.rivals import FEDAVG, NO_FEATURE, Rivals
 from gfl_lightning.reports.scores import baseline, own_level, scores
 
 THIS = "this model"
@@ -50,7 +51,8 @@ class FitMethods:
             return "There are no test rows, so nothing is known of how good the model is."
         found, base = (scores(self.graph, one, self._rows) for one in (self.prediction, baseline(self.graph)))
         if self.graph.loss.of_numbers:
-            text = f"The mean absolute error is {found['mae']:.4g}; saying the mean every time makes {base['mae']:.4g}."
+            mine, mean = numeral(found["mae"]), numeral(base["mae"])
+            text = f"The mean absolute error is {mine}; saying the mean every time makes {mean}."
         else:
             text = (
                 f"{100 * found['accuracy']:.1f} % of test rows are right (AUROC {found['auroc']:.3f}); "
@@ -91,7 +93,7 @@ class FitMethods:
         rows: list[dict[str, Any]] = [_row(THIS, self.graph, self.prediction, self._rows, shown) | {"gain": ""}]
         others = {_titled(one.title, one.in_one_place): one.prediction for one in self.rivals.models}
         others["a client's own training labels, no feature"] = own_level(self.graph)
-        others["all training labels, no feature"] = baseline(self.graph)
+        others[NO_FEATURE] = baseline(self.graph)
         for title, other in others.items():
             gain = gain_over(self.graph, self.prediction, other, self._rows)
             rows.append(_row(title, self.graph, other, self._rows, shown) | {"gain": str(gain)})
@@ -118,7 +120,7 @@ class FitMethods:
             text = "Nobody was left out of training to tell. python -m gfl_lightning compare leaves clients out."
             return Text(title, [text])
         shown = OF_NUMBERS if graph.loss.of_numbers else OF_CLASSES
-        methods = {THIS: self.prediction, "all training labels, no feature": baseline(graph)}
+        methods = {THIS: self.prediction, NO_FEATURE: baseline(graph)}
         frame = pd.DataFrame([_row(name, graph, one, rows, shown) for name, one in methods.items()])
         clients = len(graph.client[rows].unique())
         return Table(title, frame, f"{int(rows.sum())} test rows of {clients} clients without training rows.")
@@ -128,11 +130,11 @@ class FitMethods:
         assert joining is not None
         shown = OF_NUMBERS if joining.graph.loss.of_numbers else OF_CLASSES
         clients = len(joining.graph.client[joining.rows].unique())
-        methods = {**joining.predictions, "all training labels, no feature": baseline(joining.graph)}
-        table = [_row(name, joining.graph, one, joining.rows, shown) for name, one in methods.items()]
+        table = [_row(name, joining.graph, one, joining.rows, shown) for name, one in joining.predictions.items()]
         note = (
             f"An estimate: {clients} clients were left out of a training of the same kind, and joined it with their "
             f"rows and edges but no label. Scores are of their {int(joining.rows.sum())} test rows."
+            + (" * needs all rows in one place." if any(name.endswith("*") for name in joining.predictions) else "")
         )
         return Table(title, pd.DataFrame(table), note)
 

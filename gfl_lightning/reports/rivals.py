@@ -10,6 +10,7 @@ from torch import Tensor
 from gfl_lightning.graphs.client_graph import ClientGraph
 
 FEDAVG = "FedAvg (the same without neighbours)"
+NO_FEATURE = "all training labels, no feature"
 
 
 @dataclass(frozen=True, eq=False)

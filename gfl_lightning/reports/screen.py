@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gfl_lightning.parts import CLASS, OPTIONS
+from gfl_lightning.reports.numerals import numeral
 
 OF_PRIVACY = ("protection", "guarantee")  # the report on privacy says what of them is in force
 USUAL = ("AsTheyAre()", "Mix(fedavg=False, steps=[])")  # parts that go without saying
@@ -56,8 +57,8 @@ def _tested(summary: dict[str, Any]) -> dict[str, str]:
         return {"test score": "not known, as no test sample gave a number"}
     loss = f"(loss {summary['test_loss']:.4f})"
     if "test_mae" in summary:
-        clients = f"a client's own is {summary['test_client_mae']:.6g} on average"
-        return {"test error": f"mean absolute error {summary['test_mae']:.6g} over samples; {clients} {loss}"}
+        clients = f"a client's own is {numeral(summary['test_client_mae'], 6)} on average"
+        return {"test error": f"mean absolute error {numeral(summary['test_mae'], 6)} over samples; {clients} {loss}"}
     samples, clients = (100 * summary[name] for name in ("test_accuracy", "test_client_accuracy"))
     return {
         "test accuracy": f"{samples:.2f} % of samples; a client's own accuracy is {clients:.2f} % on average {loss}"
@@ -71,8 +72,8 @@ def _scored(summary: dict[str, Any]) -> dict[str, str]:
         return {}
     if "test_mae" in summary:
         rmse, rank = summary["test_rmse"], summary["test_spearman"]
-        mine = f"RMSE {rmse:.6g}, R² {summary['test_r2']:.4f}, rank correlation {rank:.4f}"
-        none = f"mean absolute error {summary['baseline_mae']:.6g}, RMSE {summary['baseline_rmse']:.6g}"
+        mine = f"RMSE {numeral(rmse, 6)}, R² {summary['test_r2']:.4f}, rank correlation {rank:.4f}"
+        none = f"mean absolute error {numeral(summary['baseline_mae'], 6)}, RMSE {numeral(summary['baseline_rmse'], 6)}"
         none += ": the training labels' mean"
         return {"also": mine, "baseline": none}
     mine = f"AUROC {summary['test_auroc']:.4f}, log loss {summary['test_log_loss']:.4f}"

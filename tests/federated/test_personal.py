@@ -22,6 +22,7 @@ from gfl_lightning.federated.federation import Federation
 from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.federated.participation import Participation
 from gfl_lightning.federated.personal.level_strength import LEAST, MOST, level_strength, moments, sums
+from gfl_lightning.federated.personal.offsets import Offset
 from gfl_lightning.federated.personal.terms import PersonalFit
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.losses.cross_entropy import CrossEntropy
@@ -339,7 +340,7 @@ def test_the_estimated_strength_is_that_of_loops_over_pairs(loss: Loss) -> None:
     target = loss.targets(y if c == 3 else y.double(), c, torch.float64)
     there = torch.rand(K, n, generator=draw) < 0.7
     there[:, 0] = True
-    found = moments(sums(loss, z, target, there.double()).sum(0))
+    found = moments(loss, sums(loss, z, target, there.double()))
     owner = torch.arange(K)[:, None].expand(K, n)[there]
     assert found == pytest.approx(slow_strength(loss, z[there], target[there], owner))
 
@@ -380,6 +381,47 @@ def test_a_round_with_estimated_levels_is_that_of_their_strength_and_counts_thei
     torch.testing.assert_close(after.weights, expected.weights)
     sent = len(training) * 5 * graph.x.element_size()
     assert report.traffic.total_up - other.traffic.total_up == sent
+
+
+@pytest.mark.parametrize("loss", [SquaredError(), Huber(), Poisson()], ids=str)
+def test_what_all_levels_have_in_common_goes_to_the_bias(loss: Loss) -> None:
+    """From a bias that is off by 2 at everybody; a small given λ leaves it there, as levels make up for it."""
+    graph = labelled(loss)
+    left = {}
+    for personal in (OwnLevel(), OwnLevel(LEAST)):
+        federation = Federation(
+            graph, MLP((5,), bias=True), Identity(), local=LocalTraining(0.1, 3), weighting="samples", personal=personal
+        )
+        weights = federation.start().weights
+        state = federation.start(weights | {"b2": weights["b2"] - 2})
+        for _ in range(25):
+            state, report = federation.round(state)
+        assert state.terms is not None
+        left[personal] = abs(float(state.terms.B[graph.training_clients].mean()))
+        sent = {"LevelSums", "LevelStrength"} & (set(report.traffic.up) | set(report.traffic.down))
+        assert len(sent) == 2 * personal.estimates
+    assert 3 * left[OwnLevel()] < left[OwnLevel(LEAST)], left
+
+
+def test_the_common_level_is_newtons_step_and_told_only_where_there_is_a_bias_for_it() -> None:
+    graph = labelled(SquaredError())
+    federation = Federation(graph, MLP((5,), bias=True), personal=OwnLevel())
+    state = federation.start()
+    assert state.terms is not None
+    z = Prediction(graph, MLP((5,), bias=True)).logits_of(state.weights)
+    rows = graph.mask(Split.TRAIN)
+    mean = float((graph.loss.targets(graph.y, 1, z.dtype) - z)[rows].mean())
+    assert state.terms.common == pytest.approx(max(-1, min(1, mean)))
+    training = federation.schedule.training
+    offset = federation.prediction.personal.offset(state.terms, training)
+    assert isinstance(offset, Offset)
+    expected = state.terms.B[training.clients] - state.terms.common
+    torch.testing.assert_close(offset.value, expected.expand_as(offset.value))
+    assert set(state.terms.of_clients) == {"gate", "B"}
+    for other in (build(graph, OwnLevel()), build(labelled(CrossEntropy()), OwnLevel()), build(graph, OwnLevel(2.0))):
+        terms = other.start().terms
+        assert terms is not None
+        assert terms.common == 0
 
 
 def test_two_classes_by_their_margin_are_what_the_softmax_says(monkeypatch: pytest.MonkeyPatch) -> None:

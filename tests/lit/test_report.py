@@ -160,6 +160,27 @@ def test_a_page_on_numbers_has_errors_and_residuals(run: Run) -> None:
     assert "pooled boosted trees *" in page
 
 
+def test_large_numbers_are_written_out(run: Run) -> None:
+    table = pd.read_csv("s.csv")
+    table.assign(label=table["age"] * 2500 + 80_000).to_csv("s.csv", index=False)
+    folder = run("--data.loss=SquaredError", "--model.local.lr=0.01")
+    page = text_of(folder)
+    page = page[: page.index("<h2>Privacy</h2>")]
+    assert re.search(r"The mean absolute error is \d{4,6};", page)
+    assert not re.search(r"\d(\.\d+)?e\+\d", re.sub(r"base64,[^\"]*", "", page))
+    assert (folder / "client_graph.png").stat().st_size > 10_000
+
+
+def test_what_labels_alone_say_of_new_clients_is_known(run: Run) -> None:
+    """It is taken from those that trained: the network that they join has no training labels."""
+    page = text_of(run())
+    joined = page[page.index("<h2>New clients</h2>") :]
+    accuracy = row_of(joined, "all training labels, no feature")
+    assert all(accuracy)
+    assert 0 < float(accuracy[3]) < 2  # log loss
+    assert "* needs all rows in one place." in joined[: joined.index("<h2>Data</h2>")]
+
+
 def test_under_protection_nothing_else_is_trained(run: Run) -> None:
     kinds = ("hidden", "jacobian", "update")
     noise = [f"--model.protection.{kind}.{name}=1" for kind in kinds for name in ("std", "clip")]

@@ -128,7 +128,7 @@ def mixture_of(
     terms: dict[str, Tensor] = {}
     if mix.fedavg:
         other, sent = _trained(fedavg, rounds)
-        terms = vars(fedavg.prediction.terms_at(other.weights))
+        terms = fedavg.prediction.terms_at(other.weights).of_clients
     unweighed = Mixture(torch.empty(0, 0), tuned, other.weights, terms, mark_of(graph))
     number = torch.arange(graph.num_clients)
     models = Mixed(base, unweighed, base.personal.personal.ungated, number).outputs(base.logits_of(weights), weights)

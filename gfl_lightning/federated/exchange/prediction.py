@@ -56,7 +56,7 @@ class Prediction(Predictor):
         key: NoiseKey | None = None,
         personal: Personal = Shared(),  # noqa: B008
     ) -> None:
-        self.graph, self.personal = graph, PersonalFit(personal, graph)
+        self.graph, self.personal = graph, PersonalFit(personal, graph, encoder.has_bias)
         self.model = Model(SizedEncoder(encoder, graph.num_features, graph.num_classes), aggregator)
         self.table = SampleTable.of(graph)
         self.guard = UploadGuard(protection, self.table, self.model.encoder, key or NoiseKey.fresh())

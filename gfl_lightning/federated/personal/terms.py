@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gfl_lightning.engine.training_set import TrainingSet
 from gfl_lightning.federated.personal.fitting import Fitting, Logistic
-from gfl_lightning.federated.personal.level_strength import level_strength, sums
+from gfl_lightning.federated.personal.level_strength import NUMBERS_SENT, common_level, level_strength, sums
 from gfl_lightning.federated.personal.offsets import NoOffset, Offset
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.losses.cross_entropy import CrossEntropy
@@ -24,10 +24,17 @@ class Terms:
     Args:
         gate: g ``[N]``.
         B: over the features φ ``[N, c, q]``.
+        common: m, a level that local steps leave to the encoder's bias.
     """
 
     gate: Tensor
     B: Tensor
+    common: float = 0.0
+
+    @property
+    def of_clients(self) -> dict[str, Tensor]:
+        """What each client keeps for itself, by name."""
+        return {"gate": self.gate, "B": self.B}
 
     def of_samples(self, client: Tensor, phi: Tensor) -> Tensor:
         """B_k φ(x_s) of samples, ``[…], […, q] → […, c]``."""
@@ -47,10 +54,12 @@ class PersonalFit:
     Args:
         personal: which terms there are.
         graph: the clients and their samples.
+        has_bias: whether the encoder can learn a level of all.
     """
 
     personal: Personal
     graph: ClientGraph
+    has_bias: bool = False
 
     @cached_property
     def phi(self) -> Tensor:
@@ -64,7 +73,19 @@ class PersonalFit:
             return []
         return TrainingSet.of(self.graph).by_size()
 
-    def _strength(self, z: Tensor) -> Tensor:
+    @property
+    def anchors(self) -> bool:
+        """Whether a common level of the clients is told, which local steps leave to the bias."""
+        return self.personal.estimates and self.has_bias and self.graph.loss.of_numbers
+
+    def _sent(self, z: Tensor) -> Tensor:
+        """What all clients send, if they estimate λ together ``[K, 5]``."""
+        if not self.personal.estimates:
+            return z.new_zeros(0, NUMBERS_SENT)
+        loss = self.graph.loss
+        return torch.cat([sums(loss, z[part.sample], part.target.double(), _weight(part)) for part in self._parts])
+
+    def _strength(self, sent: Tensor) -> Tensor:
         """λ of g and of B, output by output ``[1 + c q]``; one that is not there has any.
 
         Two classes have one output, their margin m = z_1 − z_0: it moves by d where B = (−d/2, d/2), and then
@@ -73,9 +94,7 @@ class PersonalFit:
         x, gate = self.graph.x, self.personal.gate_strength
         each = torch.tensor(self.personal.strengths(x.shape[1]), dtype=torch.float64, device=x.device)
         if self.personal.estimates:
-            loss = self.graph.loss
-            sent = [sums(loss, z[part.sample], part.target.double(), _weight(part)) for part in self._parts]
-            each = each * level_strength(loss, torch.cat(sent))
+            each = each * level_strength(self.graph.loss, sent)
         first = each.new_tensor([gate if self.gated else 1.0])
         return torch.cat([first, each / 2 if self._by_margin else each.repeat(self.graph.num_classes)])
 
@@ -103,10 +122,11 @@ class PersonalFit:
         return z + terms.of_samples(client, self.phi)
 
     def offset(self, terms: Terms, training: TrainingSet) -> NoOffset:
-        """What the terms add to the outputs of training samples."""
+        """What the terms add to the outputs of training samples, less the level that is common to them."""
         if not self.phi.shape[1]:
             return NoOffset()
-        return Offset(terms.of_samples(training.clients[:, None], self.phi[training.sample]))
+        own = terms.of_samples(training.clients[:, None], self.phi[training.sample])
+        return Offset(own - terms.common if self.anchors else own)
 
     @cached_property
     def none(self) -> Terms:
@@ -123,9 +143,11 @@ class PersonalFit:
         """
         if not self._parts:
             return self.none
-        terms = Terms(self.none.gate.clone(), self.none.B.clone())
         z, h = z.detach().double(), h.detach().double()
-        strength = self._strength(z)
+        sent = self._sent(z)
+        common = common_level(sent) if self.anchors else 0.0
+        terms = Terms(self.none.gate.clone(), self.none.B.clone(), common)
+        strength = self._strength(sent)
         for training in self._parts:
             theta = self._best(self._fitting(training, z, z - h, strength)).to(terms.B.dtype)
             terms.gate[training.clients] = 1 + theta[:, 0]

@@ -74,12 +74,14 @@ class TrafficMeter:
         compensated: whether Jacobians travel; the exact estimator is counted as what it stands in for.
         itemsize: bytes of a number.
         estimating: clients that send what the strength of their levels is estimated from.
+        anchoring: whether they are told a common level beside it.
     """
 
     model: Model
     compensated: bool
     itemsize: int
     estimating: int = 0
+    anchoring: bool = False
 
     @property
     def isolated(self) -> bool:
@@ -99,7 +101,8 @@ class TrafficMeter:
             up["JacobianUpload"] = who.shared * c * encoder
             down["JacobianAggregate"] = who.trained * hops * c * encoder
         if self.estimating:
-            up["LevelSums"], down["LevelStrength"] = self.estimating * NUMBERS_SENT, self.estimating
+            up["LevelSums"] = self.estimating * NUMBERS_SENT
+            down["LevelStrength"] = self.estimating * (1 + self.anchoring)
         up, down = _scaled(up, self.itemsize), _scaled(down, self.itemsize)
         if self.compensated and protocol == "gram":
             self._add_factors(up, down, who)

@@ -14,6 +14,7 @@ MissingRule = Literal["fill", "indicator", "refuse"]
 OF_THE_MODEL = ("task", "features", "client_features", "scaling", "missing")
 NO_SEPARATORS = "\"'\\ \n\r\0\v\f"
 OPTIONAL_COLUMNS = ("label", "split", "id")
+NO_COLUMN = "\0"  # the name of none
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Settings:
         named = {name: _plain(value) for name, value in given.items() if value is not None}
         if saved is None:
             require("task" in named, "task", f"be one of {', '.join(get_args(Task))}", None)
-            return cls(**named)
+            return cls(**(_unclaimed(named) | named))
         for name in (*OF_THE_MODEL, "numeric", "categorical"):
             if name in named and named[name] != getattr(saved, name):
                 raise InputError(
@@ -101,6 +102,12 @@ class Settings:
         known = {field.name for field in fields(cls)}
         require(set(state) == known, "settings", f"hold {', '.join(sorted(known))}", ", ".join(sorted(state)))
         return cls(**{name: _plain(value) for name, value in state.items()})
+
+
+def _unclaimed(named: Mapping[str, Any]) -> dict[str, Any]:
+    """No column for splits or ids by default where the one of the default name is said to be something else."""
+    taken = [named.get(role) for role in ("client", "label", "split_by")]
+    return {role: NO_COLUMN for role in ("split", "id") if role in taken}
 
 
 def _plain(value: Any) -> Any:

@@ -58,6 +58,11 @@ class Encoder(ABC):
         return None
 
     @property
+    def has_bias(self) -> bool:
+        """Whether weights can add the same to the outputs of all samples, as the bias of a last layer does."""
+        return False
+
+    @property
     def linear_weight(self) -> str | None:
         """Name of the only weight W ``[c, d]`` where h = W x, which the linear path carries; ``None`` elsewhere."""
         return None

@@ -69,6 +69,11 @@ class MLP(Encoder):
         return x
 
     @property
+    def has_bias(self) -> bool:
+        """Whether layers add b_l."""
+        return self.bias
+
+    @property
     def linear_weight(self) -> str | None:
         """W1, where there is no hidden layer and no bias."""
         return None if self.hidden or self.bias else "W1"

@@ -19,6 +19,7 @@ class OwnLevel(Personal):
     Args:
         strength: λ; under squared error b_k is n_k / (n_k + λ) times the mean residual of client k. Left out, it is
             estimated at every W̄ from how much the residuals of a client agree: five sums that each client uploads.
+            Where labels are numbers and the encoder has a bias, what levels have in common is then left to the bias.
     """
 
     strength: float | None = None

@@ -14,6 +14,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from gfl_lightning.reports.numerals import numeral
+
 ROWS, LONG = 200, 15
 POINTS = 96  # of a page to an inch of a figure, which has more pixels
 HEADINGS = {"auroc": "AUROC", "f1": "F1", "rmse": "RMSE", "mae": "mean absolute error", "r2": "R²"}
@@ -124,15 +126,15 @@ def heading(name: Any) -> str:
 def in_digits(column: pd.Series) -> list[Any]:
     """The cells of a column, its numbers with fractions all to the place that the largest shows four digits of.
 
-    >>> in_digits(pd.Series([0.5, -12.345, float("nan")]))
-    ['0.50', '−12.35', '']
+    >>> in_digits(pd.Series([0.5, -12.345, float("nan"), -0.001]))
+    ['0.50', '−12.35', '', '0.00']
     """
     if not pd.api.types.is_float_dtype(column.dtype):
         return list(column)
     sizes = [abs(value) for value in column if math.isfinite(value) and value]
     places = min(4, max(0, 3 - math.floor(math.log10(max(sizes))))) if sizes else 0
     cells = ["" if math.isnan(value) else f"{value:.{places}f}" for value in column]
-    return [cell.replace("-", "−") for cell in cells]
+    return [cell.replace("-", "−" if cell.strip("-0.") else "") for cell in cells]
 
 
 def shown(value: Any) -> str:
@@ -142,7 +144,7 @@ def shown(value: Any) -> str:
     ('0.1235', '', '12', 'Ψ')
     """
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.4g}"
+        return "" if math.isnan(value) else numeral(value)
     return "" if value is None else str(value)
 
 

@@ -228,3 +228,16 @@ def test_every_option_has_its_effect(folder: Path, option: str) -> None:
     before, after, effect = EFFECTS[option]
     assert option in after
     assert effect(tables(**after), tables(**before))
+
+
+def test_a_column_that_is_named_for_something_else_is_no_id_by_default(tmp_path: Path) -> None:
+    """Clients in a column `id`, as tables of patients have them; an unnamed column of row numbers is a feature."""
+    frame = pd.DataFrame({"id": np.repeat([f"p{k}" for k in range(6)], 5), "age": range(30), "label": list("ab") * 15})
+    frame.to_csv(tmp_path / "s.csv")
+    (tmp_path / "e.csv").write_text("one,other\n" + "".join(f"p{k},p{(k + 1) % 6}\n" for k in range(6)))
+    tables = ClientTables(str(tmp_path / "s.csv"), str(tmp_path / "e.csv"), task="sc", client="id")
+    assert list(tables.names.clients) == [f"p{k}" for k in range(6)]
+    assert list(tables.names.samples) == list(range(1, 31))
+    assert columns(tables) == {"", "age"}
+    with pytest.raises(InputError, match="client, label, split and id must be different columns"):
+        ClientTables(str(tmp_path / "s.csv"), str(tmp_path / "e.csv"), task="sc", client="id", id="id")
