@@ -83,7 +83,7 @@ def _start_worker() -> None:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """No Ctrl-C falls between the start of processes and the care for their end; they ignore it from the first moment."""
+    """No Ctrl-C falls between the start of processes and the care for their end; they never hear it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
