@@ -23,6 +23,7 @@ from gfl_lightning.graphs.client_graph import Split
 from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.graphs.datasets.sc import SC
 from gfl_lightning.graphs.datasets.snc import SNC
+from gfl_lightning.graphs.losses.squared_error import SquaredError
 from gfl_lightning.lit import cli
 from gfl_lightning.lit.central import Central
 from gfl_lightning.lit.gfl import GFL
@@ -35,6 +36,7 @@ from gfl_lightning.privacy.mechanisms.gaussian_noise import Gaussian
 from gfl_lightning.privacy.noise_key import NoiseKey, digest
 from gfl_lightning.privacy.randomise.gaussian_direction import GaussianDirection
 from gfl_lightning.privacy.randomise.once import randomised, what_is_released
+from gfl_lightning.privacy.randomise.piecewise import Piecewise
 from gfl_lightning.privacy.randomise.priv_unit import PrivUnit
 
 DATA = DNC(num_clients=60, num_features=10)
@@ -318,3 +320,24 @@ def test_a_seeded_run_is_reported_as_not_private() -> None:
     assert module.privacy.epsilon == math.inf
     assert "drawn from noise_seed" in module.privacy.sentence()
     assert module.round_metrics["epsilon"] == math.inf
+
+
+def test_predicted_numbers_are_on_the_scale_that_training_had(tmp_path: Path) -> None:
+    """At home and after loading, whatever scale the data come with; what is told of the data has randomised labels."""
+    graph = DATA.graph
+    y = 40 + 20 * torch.rand(60, generator=torch.Generator().manual_seed(0)).double()
+    numbers = replace(graph, y=y, num_classes=1, loss=SquaredError().fitted(y[graph.mask(Split.TRAIN)]))
+    module = GFL(10, 1, encoder=Linear(), aggregator=APPNP(0.1, 5), local=LocalTraining(0.1, 3), noise_seed=0)
+    trainer = fit(module, RandomiseOnce(epsilon=1.0, labels=Piecewise(0.0, 100.0)), data=Given(numbers))
+    module.calibrate()
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    loaded = GFL.load_from_checkpoint(tmp_path / "last.ckpt")
+    again = FederatedTrainer(**QUIET).predict(loaded, Given(numbers))
+    test, train = graph.mask(Split.TEST), graph.mask(Split.TRAIN)
+    error = (module.prediction()[test, 0] - y[test]).abs().mean()
+    assert float(error) == pytest.approx(module.evaluate()["test"].mae)  # type: ignore[attr-defined]
+    assert again is not None
+    torch.testing.assert_close(again[0], module.prediction())
+    assert module.half_width is None
+    assert torch.equal(module.told(numbers).y[test], y[test])
+    assert not (module.told(numbers).y[train] == y[train]).any()

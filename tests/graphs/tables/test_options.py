@@ -144,7 +144,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], Any, str]] = {
     "public": (
         {"label": "age", "loss": SquaredError(), "features": None},
         PublicColumns({"marker": [0.0, 3.0]}, classes=["ill", "well"]),
-        "public must be left out where labels are numbers",
+        "labels must be a range where the loss is one of numbers",
     ),
     "samples": ({}, "nowhere.csv", "samples must name a file, got 'nowhere.csv'"),
     "edges": ({}, "e.txt", "edges must be a .csv or .parquet file, got 'e.txt'"),
