@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -257,6 +259,20 @@ def test_a_torn_line_is_no_entry_and_a_broken_one_is_refused(tmp_path: Path) -> 
     file.write_bytes(whole + b"{}\n")
     with pytest.raises(InputError, match=r"ledger must hold an entry in each line, got .* whose line 2 is none"):
         SharedLedger(file).total()
+
+
+def test_a_new_ledger_is_on_the_disk_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that fails after the first entry must not lose the file."""
+    flushed, sync = [], os.fsync
+
+    def noted(place: int) -> None:
+        flushed.append(stat.S_ISDIR(os.fstat(place).st_mode))
+        sync(place)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for run in ("first", "second"):
+        SharedLedger(tmp_path / "ledger.jsonl").write(Entry(run, 1.0, 1e-5, "client"))
+    assert flushed == [False, True, False]
 
 
 def test_colluding_fellows_are_told_more(tmp_path: Path) -> None:
