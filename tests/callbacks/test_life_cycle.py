@@ -92,6 +92,19 @@ def test_a_private_validation_loss_may_steer_and_is_paid_for() -> None:
     assert "validation loss" in module.privacy.composed
 
 
+def test_the_private_validation_loss_is_in_what_is_reported() -> None:
+    """So little noise that nothing else counts: three events, and one at the end of a plan that ends in between."""
+    report = fit(model(), [DPNoise(**TOLD | {"validation": Gaussian(1.0, 1.0)})], 7, val_check_interval=2).privacy
+    assert report is not None
+    told = 4 * 1.0 + 8 * (2 / 30) ** 2 + 7 * (2 / 40) ** 2
+    assert report.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(told), 1e-5), rel=1e-4)
+    stop = EarlyStopping("private_val_loss", patience=1, min_delta=1e9)
+    noise = DPNoise(**TOLD | {"validation": Gaussian(1.0, 1.0)})
+    early = fit(model(), [noise, stop], 7, val_check_interval=2)
+    assert early.state.round == 4
+    assert epsilon(early) == pytest.approx(report.epsilon, rel=1e-4)
+
+
 def test_a_stop_on_the_way_without_any_limit_has_no_epsilon() -> None:
     stop = EarlyStopping("private_val_loss", patience=1, min_delta=1e9)
     report = fit(model(), [DPNoise(**TOLD), stop], -1, val_check_interval=1).privacy

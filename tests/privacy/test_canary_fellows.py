@@ -156,5 +156,5 @@ def test_a_leverage_of_a_part_of_the_truth_is_found_out(monkeypatch: pytest.Monk
 
     whole = facts.leverage
     monkeypatch.setattr(facts, "leverage", lambda *given: whole(*given) / 8)
-    found = audit("hidden", 2, 2, SGC(k=1))
+    found = audit("hidden", 2, 2, SGC(k=1), times=15)
     assert found.proven > found.claimed
