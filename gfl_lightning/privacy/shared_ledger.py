@@ -105,12 +105,22 @@ class SharedLedger:
             together = _sum(iter(found.values())).epsilon
             rule = f"leave room for this run on {self.file}, with which all of its runs spend {together:.6g}"
             require(most is None or together <= most * (1 + 1e-9), "max_epsilon", rule, most)
-            stream.seek(0, os.SEEK_END)
+            first = stream.seek(0, os.SEEK_END) == 0
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             line = json.dumps(asdict(entry) | {"epsilon": str(entry.epsilon), "written": now}, ensure_ascii=False)
             stream.write(self._torn(stream) + line.encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
+        if first:
+            self._keep_the_name()
+
+    def _keep_the_name(self) -> None:
+        """Have the folder on the disk, as a file whose name is lost is lost with it."""
+        folder = os.open(self.file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     @contextmanager
     def _locked(self, mode: str) -> Iterator[IO[bytes]]:

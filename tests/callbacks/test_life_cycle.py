@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,19 @@ def test_a_private_validation_loss_may_steer_and_is_paid_for() -> None:
     assert module.privacy.epsilon == pytest.approx(filtered, rel=1e-4)
     assert "in 40 rounds, 6 of them made" in module.privacy.composed
     assert "validation loss" in module.privacy.composed
+
+
+def test_the_private_validation_loss_is_in_what_is_reported() -> None:
+    """So little noise that nothing else counts: three events, and one at the end of a plan that ends in between."""
+    report = fit(model(), [DPNoise(**TOLD | {"validation": Gaussian(1.0, 1.0)})], 7, val_check_interval=2).privacy
+    assert report is not None
+    told = 4 * 1.0 + 8 * (2 / 30) ** 2 + 7 * (2 / 40) ** 2
+    assert report.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(told), 1e-5), rel=1e-4)
+    stop = EarlyStopping("private_val_loss", patience=1, min_delta=1e9)
+    noise = DPNoise(**TOLD | {"validation": Gaussian(1.0, 1.0)})
+    early = fit(model(), [noise, stop], 7, val_check_interval=2)
+    assert early.state.round == 4
+    assert epsilon(early) == pytest.approx(report.epsilon, rel=1e-4)
 
 
 def test_a_stop_on_the_way_without_any_limit_has_no_epsilon() -> None:
@@ -257,6 +272,20 @@ def test_a_torn_line_is_no_entry_and_a_broken_one_is_refused(tmp_path: Path) -> 
     file.write_bytes(whole + b"{}\n")
     with pytest.raises(InputError, match=r"ledger must hold an entry in each line, got .* whose line 2 is none"):
         SharedLedger(file).total()
+
+
+def test_a_new_ledger_is_on_the_disk_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that fails after the first entry must not lose the file."""
+    flushed, sync = [], os.fsync
+
+    def noted(place: int) -> None:
+        flushed.append(stat.S_ISDIR(os.fstat(place).st_mode))
+        sync(place)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for run in ("first", "second"):
+        SharedLedger(tmp_path / "ledger.jsonl").write(Entry(run, 1.0, 1e-5, "client"))
+    assert flushed == [False, True, False]
 
 
 def test_colluding_fellows_are_told_more(tmp_path: Path) -> None:

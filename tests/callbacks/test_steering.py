@@ -244,7 +244,7 @@ def test_fewer_rounds_than_were_planned_before_spend_no_less(tmp_path: Path) -> 
     stop = EarlyStopping("private_val_loss", patience=2, min_delta=1e9)
     whole = fit(model(), [DPNoise(**TOLD), stop, saving], 40, enable_checkpointing=True, val_check_interval=2)
     module = model()
-    trainer = FederatedTrainer(max_steps=7, val_check_interval=2, callbacks=[DPNoise(**TOLD)], **SAVING)
+    trainer = FederatedTrainer(max_steps=7, val_check_interval=2, callbacks=[DPNoise(**TOLD)], **QUIET)
     trainer.fit(module, DATA, ckpt_path=tmp_path / "last.ckpt")
     assert whole.privacy is not None
     assert module.privacy is not None

@@ -41,6 +41,14 @@ def test_a_stream_is_the_ciphers() -> None:
     assert first.numpy().tobytes().hex() == "76b8e0ada0f13d90405d6ae55386bd28"
 
 
+def test_a_stream_depends_on_every_bit_of_its_key() -> None:
+    """No 32 of them decide it, as they do in torch's generator."""
+    keys = [bytes(32), *((1 << bit).to_bytes(32, "little") for bit in range(256))]
+    assert len({tuple(NoiseSource(key).words(2).tolist()) for key in keys}) == 257
+    secrets = [NoiseKey(key).source("hidden", 1).words(2).tolist() for key in keys]
+    assert len(set(map(tuple, secrets))) == 257
+
+
 def test_numpy_draws_from_the_key_too() -> None:
     key = NoiseKey.fresh()
     one, same, other = (key.source("records", t).generator().normal(size=1000) for t in (0, 0, 1))
