@@ -45,6 +45,8 @@ from gfl_lightning.privacy.randomise.randomised_response import RandomisedRespon
 from gfl_lightning.privacy.randomise.subset import Subset
 from gfl_lightning.privacy.releases import releases
 
+pytestmark = pytest.mark.usefixtures("steady_keys")
+
 Array = NDArray[np.float64]
 
 TRIALS = 120

@@ -33,6 +33,8 @@ from gfl_lightning.privacy.noise_key import NoiseKey
 from gfl_lightning.privacy.protection import Protection
 from gfl_lightning.privacy.releases import releases
 
+pytestmark = pytest.mark.usefixtures("steady_keys")
+
 Array = NDArray[np.float64]
 
 COPIES, ROUNDS, DELTA, CANARY = 100, 100, 0.1, 30.0

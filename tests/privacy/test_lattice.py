@@ -24,6 +24,8 @@ from gfl_lightning.privacy.mechanisms.steps import StepNoise
 from gfl_lightning.privacy.noise_key import NoiseKey
 from gfl_lightning.privacy.protection import Protection
 
+pytestmark = pytest.mark.usefixtures("steady_keys")
+
 TRIALS, ENTRIES = 1_000, 256
 STD, DELTA = 4.0, 1e-5
 EPSILON = gaussian_epsilon(1 / STD, DELTA)

@@ -28,6 +28,8 @@ from gfl_lightning.privacy.mechanisms.steps import StepNoise
 from gfl_lightning.privacy.noise_key import NoiseKey
 from gfl_lightning.privacy.protection import Protection
 
+pytestmark = pytest.mark.usefixtures("steady_keys")
+
 SAMPLES = 2**14  # so that 1/n is a number
 
 
