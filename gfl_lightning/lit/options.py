@@ -25,12 +25,12 @@ def described(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     kind = type(arguments["self"]) if "self" in arguments else None
     if kind is not None:
-        _require_parts(kind, arguments)
+        require_parts(kind, arguments)
     module = {} if kind is None else {MODULE: f"{kind.__module__}.{kind.__qualname__}"}
     return module | {name: describe(value) for name, value in arguments.items() if name not in NOT_KEPT}
 
 
-def _require_parts(module: type, arguments: Mapping[str, Any]) -> None:
+def require_parts(module: type, arguments: Mapping[str, Any]) -> None:
     """Refuse ``None`` where the module's constructor has a part or a value."""
     for name, kind in get_type_hints(module.__init__).items():  # type: ignore[misc]
         absent = name in arguments and arguments[name] is None

@@ -33,7 +33,7 @@ from gfl_lightning.lit.failures import mistake_behind
 from gfl_lightning.lit.folders import ConfigSaver
 from gfl_lightning.lit.gfl import GFL
 from gfl_lightning.lit.local_mlps import LocalMLPs
-from gfl_lightning.lit.options import FREE, differences, overlaid, refuse
+from gfl_lightning.lit.options import FREE, differences, overlaid, refuse, require_parts
 from gfl_lightning.lit.overlays import refuse_lost_protection, refuse_options_before_files
 from gfl_lightning.lit.parser_words import one_sentence
 from gfl_lightning.lit.patience import ON_TABLES
@@ -189,6 +189,10 @@ class ConfiguredCLI(LightningCLI):
         """Refuse a seed that nothing here would use; let loggers write below the trainer's folder."""
         given = self.config[self.config.subcommand]
         seed = given.get("seed_everything")
+        for key, linked in (("model", LINKED.keys()), ("data", set())):
+            stated = vars(given[key].get(OPTIONS) or Namespace())
+            options = {name: value for name, value in stated.items() if name not in linked}
+            require_parts(cast(Any, locate(given[key][CLASS])), options)
         unused = seed is None or seed is False
         require(unused, "seed_everything", "be left out, as the seeds of model and data determine everything", seed)
         if given.get("output") is not None:

@@ -50,6 +50,8 @@ CASES: list[tuple[list[str], str]] = [
     ),
     (["--model.estimator=v9"], "estimator must be one of compensated, v1, exact, got v9."),
     (["--model.local=ten"], "local must be options by name, got"),
+    (["--model.local=null"], "local must be given, or left out for its default, got None."),
+    (["--data.num_clients=null"], "num_clients must be given, or left out for its default, got None."),
     (["--model.local.steps=ten"], "local.steps must be a whole number, got ten."),
     (["--model.aggregator=Nothing"], "aggregator must be a class by its name, got Nothing."),
     (["--model.lr_scheduler=nothing.At.all"], ""),
@@ -84,7 +86,8 @@ def test_a_failure_is_one_sentence_and_exit_code_2(
 def test_a_section_that_holds_no_options_is_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "c.yaml").write_text(f"model: {{class_path: GFL}}\ndata: {{class_path: DNC}}\n{name}: 3\n")
+    whole = {"model": "{class_path: GFL}", "data": "{class_path: DNC}"} | {name: "3"}
+    (tmp_path / "c.yaml").write_text("".join(f"{section}: {value}\n" for section, value in whole.items()))
     monkeypatch.setattr(sys, "argv", ["gfl_lightning", "fit", f"--config={tmp_path}/c.yaml"])
     with pytest.raises(SystemExit) as stop:
         cli.main()

@@ -52,7 +52,7 @@ def read_edges(
     require(source != target, "source and target", "be different columns", [source, target])
     weighted = columns.weight or ("weight" if "weight" in names and "weight" not in (source, target) else None)
     for name in names if weighted is None else ():
-        if name.strip().lower() == "weight" and name not in (source, target):
+        if name.strip().lower().removesuffix("s") == "weight" and name not in (source, target):
             problems.add(f"{path} column {name!r}", "nobody uses it; name it in weight, or rename it")
     table = read_table(path, "edges", {source: ("",), target: ("",)}, ("",), separator)
     index = np.stack([_ends(table, column, clients, samples, problems) for column in (source, target)])

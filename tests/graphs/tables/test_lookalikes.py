@@ -50,9 +50,10 @@ def test_short_rows_are_refused_by_their_line(tmp_path: Path, which: str) -> Non
         network(tmp_path, samples, edges)
 
 
-def test_a_column_that_looks_like_weights_is_not_passed_over(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="column 'Weight': nobody uses it; name it in weight, or rename it"):
-        network(tmp_path, edges=EDGES.replace("weight", "Weight"))
+@pytest.mark.parametrize("name", ["Weight", " weight", "weights"])
+def test_a_column_that_looks_like_weights_is_not_passed_over(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"column '{name}': nobody uses it; name it in weight, or rename it"):
+        network(tmp_path, edges=EDGES.replace("weight", name))
 
 
 def test_lists_in_parquet_cells_are_refused(tmp_path: Path) -> None:
