@@ -52,19 +52,33 @@ def nearest_options(args: Sequence[str]) -> str:
     >>> from gfl_lightning.lit.gfl import GFL
     >>> nearest_options(["fit", "--model=GFL", "--model.momentum=0.9"])
     'Perhaps --model.local.momentum instead of --model.momentum.'
+    >>> nearest_options(["fit", "--model=GFL", "--model.agregator.alpha=0.3"])
+    'Perhaps --model.aggregator.alpha instead of --model.agregator.alpha.'
     """
     known = set(known_options(args))
     parents = {name.rpartition(".")[0] for name in known}
     found, others = [], []
-    for name in (*_on_the_command_line(args), *_in_files(args)):
+    given = [*_on_the_command_line(args), *_in_files(args)]
+    for name in given:
         mark = f"--{name}"
-        if name in known or name.rpartition(".")[0] not in parents:
+        wrong = _first_wrong(name, known, parents)
+        if not wrong or (wrong != name and wrong in given):
             continue
         near = _nearest(name, known)
         beside = [] if near else _beside(name, known)
         found += [f"{' or '.join(f'--{one}' for one in near)} instead of {mark}"] if near else []
         others += [f"Beside {mark} there would be {', '.join(f'--{one}' for one in beside)}."] if beside else []
     return " ".join(([f"Perhaps {'; '.join(found)}."] if found else []) + others)
+
+
+def _first_wrong(name: str, known: set[str], parents: set[str]) -> str:
+    """The part of a name up to the first word that no option has; empty where it is one, or inside of one's value."""
+    words = name.split(".")
+    for end in range(1, len(words) + 1):
+        part = ".".join(words[:end])
+        if part not in known and part not in parents:
+            return part if ".".join(words[: end - 1]) in parents else ""
+    return ""
 
 
 def _on_the_command_line(args: Sequence[str]) -> Iterator[str]:

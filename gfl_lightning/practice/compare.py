@@ -49,6 +49,7 @@ def compared(setting: Setting, splits: int) -> tuple[Comparison, dict[str, float
     """
     data = setting.data_set()
     graph = data.repeated(0).graph
+    given = data.repeated(1) is data
     chosen = methods(setting, graph)
     found = start(chosen)
     with tqdm(total=len(chosen) + splits, desc="compare", file=sys.stderr, disable=not sys.stderr.isatty()) as bar:
@@ -57,6 +58,6 @@ def compared(setting: Setting, splits: int) -> tuple[Comparison, dict[str, float
             rates[method.key] = rates.get(method.rate_of) or best_rate(method, setting, graph)
             bar.update()
         for number in range(splits):
-            trial(setting, data.repeated(number).graph, number, chosen, rates, found)
+            trial(setting, data.repeated(number).graph, number, chosen, rates, found, given)
             bar.update()
-    return Comparison(graph, data.names, found, splits), rates
+    return Comparison(graph, data.names, found, splits, given), rates

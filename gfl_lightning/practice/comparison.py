@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.names import Names
-from gfl_lightning.practice.intervals import Interval, interval
+from gfl_lightning.practice.intervals import Interval, interval, interval_over_clients
 from gfl_lightning.practice.trial import BASELINE, Found, Scores, size_groups
 from gfl_lightning.practice.verdict import IN_POINTS, NAMES, verdict
 from gfl_lightning.reports.scores import BETTER_IF_HIGHER
@@ -33,12 +33,14 @@ class Comparison:
         names: of its clients.
         found: what each method reached.
         splits: J.
+        split_is_given: whether the data say how they are split, so that it was one split, trained on J times.
     """
 
     graph: ClientGraph
     names: Names
     found: Sequence[Found]
     splits: int
+    split_is_given: bool = False
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -53,24 +55,47 @@ class Comparison:
     @property
     def about(self) -> str:
         """What the figures of the table are, in words."""
+        if self.split_is_given:
+            return f"Of the split that the data give, {self.seen}; ± is half of a 95 % interval over clients."
         if self.splits == 1:
             return "Of one split, which has no intervals."
         return "Means over splits ± half of their 95 % intervals, which allow for rows that splits share."
+
+    @property
+    def seen(self) -> str:
+        """What was trained on, in words."""
+        if self.split_is_given:
+            return "trained on once" if self.splits == 1 else f"trained on {self.splits} times"
+        return f"{self.splits} split{'s' * (self.splits > 1)}"
 
     @cached_property
     def _tested_per_trained(self) -> float:
         test, train = (int(self.graph.mask(part).sum()) for part in (Split.TEST, Split.TRAIN))
         return test / train
 
-    def reached(self, values: Sequence[Scores], metric: str) -> Interval:
-        """A score over the splits."""
-        return interval([one[metric] for one in values], self._tested_per_trained)
+    def reached(
+        self, values: Sequence[Scores], metric: str, without: Sequence[Sequence[Scores]] | None = None
+    ) -> Interval:
+        """A score over splits, or over draws of newcomers.
+
+        Known clients of a split that is given have an interval over themselves, from scores ``without`` some of them.
+        """
+        found = [one[metric] for one in values]
+        if self.split_is_given and without is not None:
+            return interval_over_clients(found, [[part[metric] for part in split] for split in without])
+        return interval(found, self._tested_per_trained)
 
     def gain(self, of: Found, over: Found, metric: str, new: bool = False) -> Interval:
         """What one method gains over another on the same splits, positive where it is better."""
         sign = 1 if metric in BETTER_IF_HIGHER else -1
-        pairs = zip(*((one.new if new else one.known) for one in (of, over)), strict=False)
-        return interval([sign * (a[metric] - b[metric]) for a, b in pairs], self._tested_per_trained)
+
+        def differences(these: Sequence[Scores], those: Sequence[Scores]) -> list[Scores]:
+            return [{metric: sign * (a[metric] - b[metric])} for a, b in zip(these, those, strict=False)]
+
+        if new:
+            return self.reached(differences(of.new, over.new), metric)
+        without = [differences(*both) for both in zip(of.without, over.without, strict=True)]
+        return self.reached(differences(of.known, over.known), metric, without)
 
     @cached_property
     def verdict(self) -> str:
@@ -79,14 +104,14 @@ class Comparison:
         gains = {other.key: self.gain(first, other, self.metric) for other in self.found[1:]}
         by_key = {one.key: one for one in self.found}
         shuffled = self.gain(by_key["shuffled"], by_key["fedavg"], self.metric)
-        return verdict(self.metric, gains, shuffled, self.splits)
+        return verdict(self.metric, gains, shuffled, self.splits, self.split_is_given)
 
     def table(self) -> pd.DataFrame:
         """A row for each method: scores of known and new clients, and what the graph gains over it."""
         rows = []
         for one in self.found:
             row = {"method": one.title + (" *" if one.in_one_place else "")}
-            row |= {NAMES.get(name, name): self._text(self.reached(one.known, name), name) for name in self.shown}
+            row |= {NAMES[name]: self._text(self.reached(one.known, name, one.without), name) for name in self.shown}
             row["new clients"] = self._text(self.reached(one.new, self.metric), self.metric) if one.new else "—"
             same = one is self.found[0]
             row["graph gains"] = "" if same else self._text(self.gain(self.found[0], one, self.metric), self.metric)
@@ -100,7 +125,7 @@ class Comparison:
         for place, name in enumerate(names):
             row = {"clients": f"{name} ({int(groups[place].sum())} clients)"}
             for one in self.found:
-                found = self.reached([split[place] for split in one.sizes if place < len(split)], self.metric)
+                found = self.reached([split[place] for split in one.sizes if place < len(split)], self.metric, ())
                 row[one.title] = self._text(found, self.metric)
             rows.append(row)
         return pd.DataFrame(rows)
@@ -137,6 +162,7 @@ class Comparison:
             "metric": self.metric,
             "higher_is_better": self.metric in BETTER_IF_HIGHER,
             "splits": self.splits,
+            "split_is_given": self.split_is_given,
             "methods": [self._method(one) for one in self.found],
             "differences": differences,
             "clients": self.client_table().to_dict("records"),
@@ -144,9 +170,9 @@ class Comparison:
         }
 
     def _method(self, one: Found) -> dict[str, Any]:
-        def all_of(values: Sequence[Scores]) -> dict[str, Any]:
+        def all_of(values: Sequence[Scores], without: Sequence[Sequence[Scores]] | None = None) -> dict[str, Any]:
             return {
-                name: self.reached(values, name).record() | {"values": [split[name] for split in values]}
+                name: self.reached(values, name, without).record() | {"values": [split[name] for split in values]}
                 for name in values[0]
             }
 
@@ -155,7 +181,7 @@ class Comparison:
             {
                 "label": name,
                 "clients": int(groups[place].sum()),
-                self.metric: self.reached([s[place] for s in one.sizes if place < len(s)], self.metric).record(),
+                self.metric: self.reached([s[place] for s in one.sizes if place < len(s)], self.metric, ()).record(),
             }
             for place, name in enumerate(names)
         ]
@@ -163,7 +189,7 @@ class Comparison:
             "key": one.key,
             "title": one.title,
             "needs_data_in_one_place": one.in_one_place,
-            "known": all_of(one.known),
+            "known": all_of(one.known, one.without),
             "new": all_of(one.new) if one.new else None,
             "by_size": sizes,
         }
@@ -186,7 +212,7 @@ class Comparison:
                     values = one.known if where == "known" else one.new
                     if not values:
                         continue
-                    at = self.reached(values, self.metric)
+                    at = self.reached(values, self.metric, one.without if where == "known" else None)
                     reach = [[factor * at.half_width]] * 2 if np.isfinite(at.half_width) else None
                     shade = GREEN if one.in_one_place and where == "known" else colour
                     axes.errorbar(
@@ -199,6 +225,7 @@ class Comparison:
             axes.set_yticks(range(len(shown)), [one.title for one in shown])
             axes.invert_yaxis()
             seen = "one split" if self.splits == 1 else f"{self.splits} splits, 95 % intervals"
+            seen = "one split, 95 % intervals over clients" if self.split_is_given else seen
             axes.set(xlabel=f"{NAMES.get(self.metric, self.metric)} on test rows, {seen}")
             figure.legend(loc="outside lower center", ncols=3, fontsize=8)
         return figure

@@ -16,8 +16,7 @@ def page(found: Comparison, command: str) -> str:
     named = ", ".join(str(name) for name in losing["client"].head(10))
     parts = [
         f"**{found.verdict}**",
-        f"{graph.num_clients} clients, {graph.num_samples} rows, {graph.num_edges} edges; "
-        f"{found.splits} split{'s' * (found.splits > 1)}. `{command}`",
+        f"{graph.num_clients} clients, {graph.num_samples} rows, {graph.num_edges} edges; {found.seen}. `{command}`",
         table(found.table()),
         f"\\* needs all rows in one place. {found.about} "
         f"*New clients*: {metric} of clients that join after training, with rows and edges but no label. "

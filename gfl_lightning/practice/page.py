@@ -42,7 +42,7 @@ def html_page(found: Comparison, command: str) -> Page:
                 "clients": graph.num_clients,
                 "rows": graph.num_samples,
                 "edges": graph.num_edges,
-                "splits": found.splits,
+                "splits": found.seen,
                 "repeat": command,
             },
         ),

@@ -14,15 +14,19 @@ NAMES |= {"mae": "mean absolute error", "r2": "R²", "spearman": "rank correlati
 IN_POINTS = ("auroc", "accuracy")
 
 
-def verdict(metric: str, gains: Mapping[str, Interval], shuffled: Interval, splits: int) -> str:
+def verdict(
+    metric: str, gains: Mapping[str, Interval], shuffled: Interval, splits: int, split_is_given: bool = False
+) -> str:
     """Whether the graph helps, whether it is the edges that do, and what is surely better.
 
     ``gains`` are what the graph gains over other methods, positive where it is better, by the methods' keys:
     ``fedavg``, ``shuffled``, ``isolated`` where clients can train alone, those of all rows in one place. ``shuffled``
-    is what the same on shuffled edges gains over FedAvg.
+    is what the same on shuffled edges gains over FedAvg. Intervals are over ``splits``, or over the clients of one that
+    is given.
     """
     over = gains["fedavg"]
     unit, size = NAMES[metric], amount(metric, over)
+    judges = "these clients" if split_is_given else f"{splits} splits"
     if over.sign > 0:
         text = f"The graph {_adds(metric)} {size} {unit} over FedAvg"
         if gains["shuffled"].sign > 0:
@@ -30,13 +34,13 @@ def verdict(metric: str, gains: Mapping[str, Interval], shuffled: Interval, spli
         elif shuffled.sign > 0:
             text += "; shuffled edges do so too, so that it need not be these edges that help"
         else:
-            text += f"; {splits} splits do not tell whether shuffled edges lose it"
+            text += f"; {judges} do not tell whether shuffled edges lose it"
     elif over.sign < 0:
         text = f"The graph loses to FedAvg by {size} {unit}: use FedAvg (model.aggregator: Identity)"
-    elif splits == 1:
+    elif splits == 1 and not split_is_given:
         text = f"The graph gains {size} {unit} over FedAvg on one split, which has no interval: this may be chance"
     else:
-        text = f"{splits} splits do not tell the graph from FedAvg (it gains {size} {unit})"
+        text = f"{judges[:1].upper()}{judges[1:]} do not tell the graph from FedAvg (it gains {size} {unit})"
     if "isolated" in gains and gains["isolated"].sign < 0:
         text += f"; isolated models are better by {amount(metric, gains['isolated'])}"
     pooled = {one: gains[one.key] for one in POOLED if one.key in gains and gains[one.key].sign < 0}

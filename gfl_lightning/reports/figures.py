@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, diags
 from scipy.spatial.distance import cdist
@@ -166,7 +166,7 @@ def gain_by_size(size: NDArray[Any], gain: NDArray[Any], score: str) -> Figure:
         axes.set(xlabel="training rows of a client", ylabel=f"gain in {score}")
         if len(size) and size.max() > WIDE * max(1, size.min()):
             axes.set_xscale("symlog" if size.min() < 1 else "log")
-            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.xaxis.set_major_formatter("{x:g}")
         axes.legend()
     return figure
 

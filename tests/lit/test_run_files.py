@@ -96,6 +96,7 @@ def test_mistyped_options_and_missing_data_are_answered(run: Run, capsys: pytest
     [
         (["--model.lr=0.1"], "Perhaps --model.local.lr or --model.server.lr instead of --model.lr."),
         (["--data.lable=y"], "Perhaps --data.label instead of --data.lable."),
+        (["--model.agregator.alpha=0.3"], "Perhaps --model.aggregator.alpha instead of --model.agregator.alpha."),
         (["--patiense=3"], "Perhaps --patience instead of --patiense."),
         (["--model.local.learning_rate=0.1"], "Beside --model.local.learning_rate there would be --model.local.batch"),
         (["--config=bad.yaml"], "Perhaps --data.scaling or"),

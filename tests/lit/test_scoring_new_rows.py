@@ -142,8 +142,9 @@ def test_new_clients_are_placed_by_their_profile(fitted: Fitted) -> None:
         _ = table(rows).graph
 
 
-def test_features_of_clients_are_asked_for_again(fitted: Fitted) -> None:
-    fitted({"clients": "c.csv"})
+@pytest.mark.parametrize("declared", [{}, {"numeric": ["north"]}], ids=str)
+def test_features_of_clients_are_asked_for_again(fitted: Fitted, declared: dict[str, Any]) -> None:
+    fitted({"clients": "c.csv", **declared})
     rows = pd.read_csv("s.csv").drop(columns="label")
     whole, few = predicted(table(rows, clients="c.csv")), predicted(table(rows.iloc[[9]], clients="c.csv"))
     np.testing.assert_allclose(few, whole.loc[few.index], atol=1e-6)

@@ -117,6 +117,30 @@ def test_compare_says_and_writes_what_it_finds(
     assert record["data"] == {"clients": 24, "rows": 336, "edges": 24, "outputs": 2, "loss": "CrossEntropy"}
 
 
+def test_a_split_that_is_given_has_intervals_over_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every training then has the same test rows, so that what differs between them says nothing of other rows."""
+    file = config(tmp_path)
+    content = yaml.safe_load(file.read_text())
+    rows = pd.read_csv(tmp_path / "samples.csv")
+    rows.assign(year=[2000 + k % 14 for k in range(len(rows))]).to_csv(tmp_path / "samples.csv", index=False)
+    content["data"]["init_args"]["split_by"] = "year"
+    content["trainer"]["max_steps"] = 10
+    file.write_text(yaml.safe_dump(content))
+    run(monkeypatch, "compare", f"--config={file}", "--splits=2", f"--out={tmp_path / 'out'}")
+    said = capsys.readouterr().out
+    assert "Of the split that the data give, trained on 2 times; ± is half of a 95 % interval over clients." in said
+    record = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert record["split_is_given"]
+    assert "splits do not tell" not in record["verdict"]
+    pooled = next(one for one in record["methods"] if one["key"] == "pooled_linear")
+    auroc = pooled["known"]["auroc"]
+    assert auroc["values"][0] == auroc["values"][1]
+    assert auroc["high"] - auroc["low"] > 0.02
+    assert pooled["by_size"][0]["auroc"]["low"] is None
+
+
 @pytest.mark.filterwarnings("default::gfl_lightning.graphs.tables.client_tables.TableWarning")
 def test_a_warning_is_one_sentence_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

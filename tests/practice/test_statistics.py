@@ -10,7 +10,7 @@ import torch
 from scipy.stats import t
 
 from gfl_lightning.practice.halving import Candidate, halved, rungs
-from gfl_lightning.practice.intervals import Interval, interval
+from gfl_lightning.practice.intervals import Interval, interval, interval_over_clients
 from gfl_lightning.practice.rounds import corrected_loss
 from gfl_lightning.practice.verdict import amount, verdict
 
@@ -105,3 +105,16 @@ def test_halving_leaves_the_worse_behind_and_finds_the_best() -> None:
     )  # type: ignore[list-item]
     assert found is not refused
     assert refused.record()["val_loss"] is None
+
+
+def test_an_interval_over_clients_is_that_of_independent_clients() -> None:
+    """For a mean over clients the jackknife is the usual standard error; trainings that differ widen it."""
+    values = np.random.default_rng(0).normal(size=20)
+    without = [float(np.delete(values, k).mean()) for k in range(20)]
+    found = interval_over_clients([float(values.mean())], [without])
+    reach = t.ppf(0.975, 19) * values.std(ddof=1) / math.sqrt(20)
+    assert (found.mean, found.half_width) == (pytest.approx(values.mean()), pytest.approx(reach))
+    twice = interval_over_clients([1.0, 3.0], [without, without])
+    assert twice.half_width == pytest.approx(math.hypot(reach, t.ppf(0.975, 19)))
+    assert math.isnan(interval_over_clients([1.0], [[1.0]]).low)
+    assert math.isnan(interval_over_clients([1.0, 2.0], []).low)

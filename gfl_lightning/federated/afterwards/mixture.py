@@ -95,7 +95,7 @@ class Mixed(Predictor):
         number = torch.where(known, self.number, 0).to(graph.x.device)
         found = [z]
         if self.mixture.fedavg:
-            terms = Terms(**self.mixture.terms).placed(self.number, self._personal.none)
+            terms = Terms(self.mixture.terms["gate"], self.mixture.terms["B"]).placed(self.number, self._personal.none)
             h = encoder({name: weight.to(graph.x) for name, weight in self.mixture.fedavg.items()}, graph.x)
             found.append(self._personal.applied(terms, h, h))
         if self.mixture.tuned:

@@ -10,10 +10,10 @@ and h_s the curvatures of their losses, r_s ≈ noise − h_s b_k, so that produ
 φ being the variance of the noise by that of the loss: σ² for squared error, where λ is then the best linear predictor's
 σ²/τ². A client sends five sums to the server, in every round.
 
-Nothing but λ holds the mean of the levels to 0: local steps that see levels may let it wander, to b_k = m at every client.
-The larger m, the larger τ² and the smaller λ; and clients without a level, who join later, are off by m. Where labels are
-numbers and the encoder has a bias the server therefore tells m ≈ −Σ_k Σ_s r_s / Σ_k Σ_s h_s too, Newton's step from 0 for
-one level of all, kept within ±1. Local steps leave it out of the levels, so that the bias takes it.
+Nothing but λ holds the mean of the levels to 0: local steps that see levels may let it wander, to b_k = m at every
+client. The larger m, the larger τ² and the smaller λ; and clients without a level, who join later, are off by m. Where
+labels are numbers and the encoder has a bias the server therefore tells m ≈ −Σ_k Σ_s r_s / Σ_k Σ_s h_s too, Newton's
+step from 0 for one level of all, kept within ±1. Local steps leave it out of the levels, so that the bias takes it.
 
 Classes have φ = 1, and probabilities bend: with a margin's level of variance 2τ², E (σ(b) − ½)² is less than 2τ²/16. By
 σ(b) ≈ Φ(√κ b), κ = (16 √3 / 15 π)², it is arcsin(ρ)/2π with ρ = 2κτ²/(1 + 2κτ²), which is solved for τ².
@@ -52,7 +52,8 @@ def level_strength(loss: Loss, sent: Tensor) -> float:
 def sums(loss: Loss, z: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """What each client sends: ‖Σ r‖², Σ ‖r‖², tr (Σ h)², Σ tr h² and Σ tr h over its samples ``[K, 5]``.
 
-    Where labels are numbers the first is Σ r itself. Outputs ``z [K, n, c]`` are those without levels; weights ``[K, n]`` are 0 where there is no sample.
+    Where labels are numbers the first is Σ r itself. Outputs ``z [K, n, c]`` are those without levels; weights
+    ``[K, n]`` are 0 where there is no sample.
     """
     there = weight > 0
     r = torch.where(there[..., None], weight[..., None] * loss.residual(z, target), 0)

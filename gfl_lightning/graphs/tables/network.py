@@ -89,6 +89,7 @@ def read_network(
     loss = loss if encoding is None else encoding.loss
     problems = Problems()
     of_clients = [] if clients is None else column_names(clients, "clients", settings.separator)
+    of_clients += [] if encoding is None else list(encoding.trained_of_clients)
     table = read_samples(samples, settings, named, of_clients)
     known = None if encoding is None else encoding.classes
     rows = check_samples(table, settings, known, problems, loss.of_numbers)
