@@ -13,8 +13,10 @@ HEAD = ("adversary", "attack", "knows", "success", "guessing", "targets", "verdi
 EXPLAINED = """\
 Success and guessing are mean scores from 0 to 1 over the targets, with a 95 % interval: Clopper–Pearson where a score
 is right or wrong, else bootstrap over targets. Guessing has the same side knowledge and no message. "No better than
-guessing" means that the interval of the difference, over the same targets, reaches 0. An attack that fails proves
-nothing: somebody may know a better one. Noise on the uploads that are attacked is a fresh draw of the law in force."""
+guessing" means that the interval of the difference, over the same targets, reaches 0. Who is near whom is asked of all
+attackers about the same public clients: with few of those, luck is shared, and its interval too narrow. An attack that
+fails proves nothing: somebody may know a better one. Noise on the uploads that are attacked is a fresh draw of the law
+in force."""
 
 
 def page(title: str, found: Audit, about: Sequence[str]) -> str:
