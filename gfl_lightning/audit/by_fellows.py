@@ -46,7 +46,7 @@ def by_fellows(stage: Stage) -> list[Finding]:
         view = (shortened(view, few) if stage.costly else view).held()
         for tally in tallies:
             if number < most or isinstance(tally.attack, DistantEdges):
-                for trial in _trials(stage, tally, k, view):
+                for trial in trials_of(stage, tally, k, view):
                     tally.add(trial)
     return [one for tally in tallies for one in tally.finding()]
 
@@ -56,7 +56,7 @@ def shortened(view: View, most: int) -> View:
     return replace(view, rounds=(*view.rounds[:-1][: most - 1], view.rounds[-1]))
 
 
-def _trials(stage: Stage, tally: Tally, client: int, view: View) -> Iterator[Trial]:
+def trials_of(stage: Stage, tally: Tally, client: int, view: View) -> Iterator[Trial]:
     """What an attack asks a client about: one trial, or none where there is nobody to ask about."""
     near = stage.cast.neighbours(client)
     if isinstance(tally.attack, DistantEdges):

@@ -9,6 +9,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from gfl_lightning.audit.findings import Finding
+from gfl_lightning.audit.page import names
 from gfl_lightning.reports.style import BLUE, GREY, STYLE, VERMILLION, single
 from gfl_lightning.whole_files import whole_file
 
@@ -16,14 +17,15 @@ from gfl_lightning.whole_files import whole_file
 def draw(findings: Sequence[Finding]) -> Figure:
     """A bar of success with its interval, and a mark at guessing, for each attack."""
     with rc_context(STYLE):
-        figure, axes = single(7.6, 1.0 + 0.34 * len(findings))
+        figure, axes = single(8.6, 1.0 + 0.34 * len(findings))
         for place, one in enumerate(reversed(findings)):
             colour = VERMILLION if one.beats_guessing else BLUE
             axes.barh(place, one.success, color=colour, height=0.6, alpha=0.85)
             errors = [[max(0.0, one.success - one.low)], [max(0.0, one.high - one.success)]]
             axes.errorbar(one.success, place, xerr=errors, color="black", capsize=2, linewidth=1)
             axes.plot([one.blind, one.blind], [place - 0.38, place + 0.38], color=GREY, linewidth=2.5)
-        axes.set_yticks(range(len(findings)), [f"{one.adversary}: {one.attack}" for one in reversed(findings)])
+        texts = [f"{one.adversary}: {name}" for one, name in zip(findings, names(findings), strict=True)]
+        axes.set_yticks(range(len(findings)), texts[::-1])
         axes.set(xlim=(0, 1.02), xlabel="success (grey mark: guessing without messages)")
     return figure
 

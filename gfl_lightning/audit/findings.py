@@ -50,6 +50,11 @@ class Finding:
     verdict: str
     empirical_epsilon: float = math.nan
 
+    @property
+    def tells(self) -> bool:
+        """Whether its verdict is one on what was learned: better than guessing, and not hardly so."""
+        return self.beats_guessing and self.success - self.blind >= HARDLY
+
     def as_dict(self) -> dict[str, Any]:
         """For strict JSON."""
         return {

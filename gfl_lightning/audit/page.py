@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 from gfl_lightning.audit.audit import Audit
 from gfl_lightning.audit.findings import Finding
+from gfl_lightning.audit.stage import BRIEFLY
 
-HEAD = ("adversary", "attack", "success", "guessing", "targets", "verdict")
+HEAD = ("adversary", "attack", "knows", "success", "guessing", "targets", "verdict")
 EXPLAINED = """\
 Success and guessing are mean scores from 0 to 1 over the targets, with a 95 % interval: Clopper–Pearson where a score
 is right or wrong, else bootstrap over targets. Guessing has the same side knowledge and no message. "No better than
-guessing" means that the interval of the difference, over the same targets, reaches 0. An attack that fails proves
-nothing: somebody may know a better one. Noise on the uploads that are attacked is a fresh draw of the law in force."""
+guessing" means that the interval of the difference, over the same targets, reaches 0. Who is near whom is asked of all
+attackers about the same public clients: with few of those, luck is shared, and its interval too narrow. An attack that
+fails proves nothing: somebody may know a better one. Noise on the uploads that are attacked is a fresh draw of the law
+in force."""
 
 
 def page(title: str, found: Audit, about: Sequence[str]) -> str:
@@ -31,8 +34,8 @@ def in_words(findings: Sequence[Finding]) -> str:
     for adversary in dict.fromkeys(one.adversary for one in findings):
         mine = [one for one in findings if one.adversary == adversary]
         best = {one.attack: one for one in sorted(mine, key=lambda one: one.success - one.blind)}
-        learned = [one.verdict for one in mine if one.beats_guessing and best[one.attack] is one]
-        told = "; ".join(learned) if learned else "none of the attacks learned more than guessing"
+        learned = [one.verdict for one in mine if one.tells and best[one.attack] is one]
+        told = "; ".join(learned) if learned else "none of the attacks learned notably more than guessing"
         lines.append(f"- **{adversary.capitalize()}:** {told}.")
     return "\n".join(lines)
 
@@ -81,12 +84,22 @@ def glossary(findings: Sequence[Finding]) -> str:
 def screen(found: Audit) -> str:
     """A line for each attack, for a terminal."""
     lines = [f"{'accuracy':>17}  {100 * found.accuracy:.2f} %", f"{'privacy':>17}  {privacy(found)}"]
-    for one in found.findings:
+    for one, name in zip(found.findings, names(found.findings), strict=True):
         score = f"{one.success:.2f} ({one.low:.2f} to {one.high:.2f}), guessing {one.blind:.2f}"
-        lines.append(f"{one.adversary:>17}  {one.attack:<26} {score:<36} {one.verdict}")
+        lines.append(f"{one.adversary:>17}  {name:<42} {score:<36} {one.verdict}")
     return "\n".join(lines)
+
+
+def names(findings: Sequence[Finding]) -> list[str]:
+    """What each is called: the attack, and what it knows besides where others have the same attack."""
+    attacks = [one.attack for one in findings]
+    return [
+        f"{one.attack} ({BRIEFLY.get(one.knowledge, one.knowledge)})" if attacks.count(one.attack) > 1 else one.attack
+        for one in findings
+    ]
 
 
 def _cells(one: Finding) -> tuple[str, ...]:
     success = f"**{one.success:.2f}** ({one.low:.2f}–{one.high:.2f})"
-    return one.adversary, f"{one.attack}: {one.aim}", success, f"{one.blind:.2f}", f"{one.targets}", one.verdict
+    attack, knows = f"{one.attack}: {one.aim}", BRIEFLY.get(one.knowledge, one.knowledge)
+    return one.adversary, attack, knows, success, f"{one.blind:.2f}", f"{one.targets}", one.verdict

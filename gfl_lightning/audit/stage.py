@@ -19,6 +19,13 @@ PUBLIC = "a tenth of the clients' records is public"
 NAMED = f"{PUBLIC}, by name"
 GRAPH = f"{PUBLIC}; the graph is known"
 ALL = f"{NAMED}; the graph is known"
+BRIEFLY = {
+    ALONE: "knows nothing else",
+    PUBLIC: "public records",
+    GRAPH: "and the graph",
+    ALL: "and the graph and names",
+}
+"""Side knowledge in a few words, which tell apart findings of one attack."""
 PUBLIC_RECORDS = 300
 COSTLY = 1e5
 """Numbers in a Jacobian, from which on drawing its noise is what an audit takes its time for."""

@@ -28,7 +28,8 @@ PLACES = [(x, y) for y in (11, -11, 24, -24, 37, -37, 50, -50, 63, -63) for x in
 Box: TypeAlias = tuple[float, float, float, float]
 CAPTION = (
     "Accuracy against what attackers learn: {column}. Each number is a defence, and best is top left. Bars are 95 % "
-    "intervals; the grey line is guessing without messages, and hollow points are no better than that."
+    "intervals; the grey tick on the height of a point is guessing without messages, by who knows as much besides, and "
+    "hollow points are no better than that."
 )
 
 
@@ -105,14 +106,12 @@ def numbers(some: Sequence[int]) -> str:
 
 
 def draw_panel(axes: Axes, points: Sequence[Point]) -> None:
-    """Points, their intervals, guessing, and the numbers beside the points."""
+    """Points, their intervals, what guessing scores on each, and the numbers beside the points."""
     if not points:
         return
-    blind = sum(one.found.blind for one in points) / len(points)
-    axes.axvline(blind, color=GREY, linewidth=1.2, zorder=0)
-    axes.annotate("guessing", (blind, axes.get_ylim()[0]), (3, 3), textcoords="offset points", fontsize=8, color=GREY)
     for _, label, one, accuracy in points:
         colour = colour_of(label)
+        axes.plot([one.blind], [accuracy], marker="|", markersize=11, markeredgewidth=2.0, color=GREY, zorder=1)
         errors = [[max(0.0, one.success - one.low)], [max(0.0, one.high - one.success)]]
         inside = colour if one.beats_guessing else "white"
         style: dict[str, Any] = {"marker": "o", "markersize": 6, "markerfacecolor": inside, "elinewidth": 0.8}

@@ -8,7 +8,7 @@ from gfl_lightning.audit.findings import Finding
 from gfl_lightning.audit.intervals import empirical_epsilon
 from gfl_lightning.audit.membership import MANY
 from gfl_lightning.audit.page import EXPLAINED, proved_epsilon
-from gfl_lightning.audit.stage import ALL, ALONE, GRAPH, PUBLIC
+from gfl_lightning.audit.stage import BRIEFLY
 from gfl_lightning.studies.audit_answers import QUESTIONS, accuracies, answer, columns, findings, nominal, why_not
 from gfl_lightning.studies.audit_words import in_words, matrix
 from gfl_lightning.studies.auditing import SCALE, SEEDS, SHADOWS
@@ -17,7 +17,6 @@ from gfl_lightning.studies.fingerprint import versions
 from gfl_lightning.studies.markdown import mean_of, table
 from gfl_lightning.studies.outcome import Outcome
 
-KNOWS = {ALONE: "knows nothing else", PUBLIC: "public records", GRAPH: "and the graph", ALL: "and the graph and names"}
 MATRIX = """\
 On how many data sets the best attack on a question beats guessing, of those where it was tried, and what a defence
 costs beside none, in points of accuracy, from the least to the most over data sets."""
@@ -123,7 +122,7 @@ def _attacks(outcome: Outcome) -> list[str]:
     for (attack, knows), one in sorted(
         every.items(), key=lambda pair: (pair[1].adversary != "server", pair[1].adversary)
     ):
-        name = f"{attack} ({KNOWS.get(knows, knows)})" if attack in several else attack
+        name = f"{attack} ({BRIEFLY.get(knows, knows)})" if attack in several else attack
         about = f"The {one.adversary} wants: {one.aim}. Scored by: {one.measure}. Knows besides: {knows}."
         lines = []
         for label in dict.fromkeys(row.label for row in by_row):

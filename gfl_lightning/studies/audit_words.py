@@ -40,7 +40,7 @@ def _undefended(outcome: Outcome) -> list[str]:
         plain = [row for row in rows if row.label == "none"]
         if plain:
             some = [answer(findings(outcome, plain[0]), question) for question in QUESTIONS]
-            verdicts = [one.verdict for one in some if one is not None and one.beats_guessing]
+            verdicts = [one.verdict for one in some if one is not None and one.tells]
             told.append(f"**{column}, no defence:** {'; '.join(dict.fromkeys(verdicts)) or 'nothing beats guessing'}.")
     return told
 

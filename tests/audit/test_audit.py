@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from gfl_lightning.audit.audit import audit, require_auditable
+from gfl_lightning.audit.audit import Audit, audit, require_auditable
 from gfl_lightning.audit.cast import Cast, Scale
+from gfl_lightning.audit.figure import draw
 from gfl_lightning.audit.findings import Finding
 from gfl_lightning.audit.intervals import better, clopper_pearson, empirical_epsilon, interval, two_way_interval
-from gfl_lightning.audit.page import page, screen
+from gfl_lightning.audit.page import in_words, names, page, screen
 from gfl_lightning.audit.recording import Recording, record
 from gfl_lightning.audit.sights import Everything
+from gfl_lightning.audit.stage import ALL, PUBLIC
 from gfl_lightning.audit.subject import Subject
 from gfl_lightning.checks import InputError
 from gfl_lightning.federated.federation import Federation
@@ -23,6 +25,7 @@ from gfl_lightning.federated.local.options import LocalTraining
 from gfl_lightning.graphs.client_graph import ClientGraph, Split
 from gfl_lightning.graphs.datasets.dnc import DNC
 from gfl_lightning.graphs.datasets.sc import SC
+from gfl_lightning.graphs.losses.squared_error import SquaredError
 from gfl_lightning.graphs.records.rotated import Rotated
 from gfl_lightning.models.aggregators.identity import Identity
 from gfl_lightning.models.aggregators.learnable import LearnablePolynomial
@@ -135,6 +138,13 @@ def test_what_the_attacks_were_not_made_for_is_refused(options: dict[str, object
         require_auditable(subject(one_each(), 3, **options))
 
 
+def test_labels_that_are_numbers_are_refused() -> None:
+    graph = one_each()
+    numbers = replace(graph, y=graph.y.double(), num_classes=1, loss=SquaredError())
+    with pytest.raises(InputError, match="graph must have classes as labels for an audit"):
+        require_auditable(subject(numbers, 3))
+
+
 def test_intervals_cover_as_they_should() -> None:
     generator = np.random.default_rng(0)
     exact = [clopper_pearson(int(generator.binomial(30, 0.3)), 30) for _ in range(400)]
@@ -174,6 +184,25 @@ def test_page_and_screen_say_what_was_found() -> None:
     assert all(finding.attack in text and finding.verdict in screen(found) for finding in found.findings)
     for record_ in found.as_dict()["findings"]:
         assert Finding.from_dict(record_).attack == record_["attack"]
+
+
+def test_findings_of_one_attack_are_told_apart_and_a_hair_above_guessing_is_no_news() -> None:
+    texts = ("fellow client", "NeighbourWords", "an aim")
+    some = tuple(
+        Finding(*texts, knows, "a measure", 20, success, 0.4, 0.6, 0.4, 0.0, True, f"it scores {success}")
+        for knows, success in ((PUBLIC, 0.42), (ALL, 0.6))
+    )
+    assert names(some) == ["NeighbourWords (public records)", "NeighbourWords (and the graph and names)"]
+    assert names(some[:1]) == ["NeighbourWords"]
+    assert "it scores 0.6" in in_words(some)
+    assert "0.42" not in in_words(some)
+    assert in_words(some[:1]).endswith("none of the attacks learned notably more than guessing.")
+    text = page("a test", Audit(some, 0.5, 1.0), ["few"])
+    assert all(line in text for line in ("| public records | **0.42**", "| and the graph and names | **0.60**"))
+    assert [label.get_text() for label in draw(some).axes[0].get_yticklabels()] == [
+        "fellow client: NeighbourWords (and the graph and names)",
+        "fellow client: NeighbourWords (public records)",
+    ]
 
 
 def _recorded(of: Subject) -> Recording:

@@ -10,21 +10,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfl_lightning.attacks.attack import Adversary, Attack
-from gfl_lightning.attacks.calibration import believed
+from gfl_lightning.attacks.calibration import believable
 from gfl_lightning.attacks.fellow.received import weight_of_others
 from gfl_lightning.attacks.knowledge import OwnPlace
 from gfl_lightning.attacks.views import Kinds, View
 from gfl_lightning.federated.protocol.messages import RepresentationAggregate
 
-LEAST = 1e-3
-
 
 @dataclass(frozen=True)
 class NeighbourLabels(Attack[OwnPlace]):
-    """softmax(τ C_k / Σ_{j≠k} Ã_kj) of the last round, times what is guessed without it, as shares.
+    """softmax(C_k / Σ_{j≠k} Ã_kj) of the last round, times what is guessed without it, as shares.
 
     C_k = Σ_{j≠k} Ã_kj ĥ_j is what the others' records say of classes; public records, bounded and blurred as theirs,
-    tell how far to believe it (`believed`). Without messages the guess is halfway between the client's own label and
+    tell whether to believe it (`believable`). Without messages the guess is halfway between the client's own label and
     the shares among public records.
 
     >>> from gfl_lightning.attacks.views import Round
@@ -53,8 +51,9 @@ class NeighbourLabels(Attack[OwnPlace]):
                 generator = torch.Generator().manual_seed(known.seed)
                 noise = torch.randn(public.shape, generator=generator, dtype=public.dtype)
                 public = public + known.std.get(RepresentationAggregate, 0.0) / total * noise
-                tau = believed(public, known.public_y, known.shares().clamp_min(LEAST).log())
-                return F.normalize(torch.softmax(tau * h, -1) * self.blind(known), 1, dim=-1)
+                if not believable(public, known.public_y, known.shares()):
+                    break
+                return F.normalize(torch.softmax(h, -1) * self.blind(known), 1, dim=-1)
         return self.blind(knowledge)
 
     def blind(self, knowledge: OwnPlace) -> Tensor:

@@ -10,21 +10,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfl_lightning.attacks.attack import Adversary, Attack
-from gfl_lightning.attacks.calibration import believed
+from gfl_lightning.attacks.calibration import believable
 from gfl_lightning.attacks.decoder import decode
 from gfl_lightning.attacks.knowledge import OwnPlace
 from gfl_lightning.attacks.views import Kinds, View
 
-LEAST = 0.02
-
 
 @dataclass(frozen=True)
 class NeighbourhoodClass(Attack[OwnPlace]):
-    """argmax τ Ψ_h(x_k; W̄) + log p_k: what the model sees in a record is what it learned for its neighbourhood.
+    """argmax Ψ_h(x_k; W̄): the class that the model sees in a record is the one it learned for its neighbourhood.
 
     The outsider knows the record x_k and asks which class is most frequent among k's direct neighbours. Without the
-    model it classifies x_k by ridge regression on public records, with shares p_k; their labels tell how far the model
-    is to be believed beside that (`believed`).
+    model, or with one that public labels do not bear out (`believable`), it classifies x_k by ridge regression on
+    public records.
 
     >>> from gfl_lightning.attacks.views import Round
     >>> from gfl_lightning.models.encoders.encoder import SizedEncoder
@@ -45,18 +43,12 @@ class NeighbourhoodClass(Attack[OwnPlace]):
         last = view.rounds[-1](view.received)
         h = view.encoder(last.weights, torch.cat([knowledge.public_x, knowledge.own_x]))
         public, own = h[: len(knowledge.public_x)], h[len(knowledge.public_x) :].mean(0)
-        tau = believed(public, knowledge.public_y, knowledge.shares().clamp_min(LEAST).log())
-        return (tau * own + self._shares(knowledge).clamp_min(LEAST).log()).argmax()
+        return own.argmax() if believable(public, knowledge.public_y, knowledge.shares()) else self.blind(knowledge)
 
     def blind(self, knowledge: OwnPlace) -> Tensor:
         """By public records."""
-        return self._shares(knowledge).argmax()
-
-    @staticmethod
-    def _shares(knowledge: OwnPlace) -> Tensor:
-        """How likely each class is by ridge regression on public records ``[c]``."""
         y = F.one_hot(knowledge.public_y, knowledge.num_classes).to(knowledge.public_x)
-        return decode(knowledge.public_x, y, knowledge.own_x.mean(0))
+        return decode(knowledge.public_x, y, knowledge.own_x.mean(0)).argmax()
 
     def score(self, guess: Tensor, truth: Tensor) -> float:
         """Right or wrong."""
