@@ -383,9 +383,9 @@ def test_a_round_with_estimated_levels_is_that_of_their_strength_and_counts_thei
     assert report.traffic.total_up - other.traffic.total_up == sent
 
 
-@pytest.mark.parametrize("loss", [SquaredError(), Huber(), Poisson()], ids=str)
-def test_what_all_levels_have_in_common_goes_to_the_bias(loss: Loss) -> None:
-    """From a bias that is off by 2 at everybody; a small given λ leaves it there, as levels make up for it."""
+@pytest.mark.parametrize(("loss", "most"), [(Huber(), 0.1), (Poisson(), 0.5)], ids=str)
+def test_what_all_levels_have_in_common_goes_to_the_bias(loss: Loss, most: float) -> None:
+    """From a bias that is off by 6 at everybody; a small given λ leaves it there, as levels make up for it."""
     graph = labelled(loss)
     left = {}
     for personal in (OwnLevel(), OwnLevel(LEAST)):
@@ -393,14 +393,14 @@ def test_what_all_levels_have_in_common_goes_to_the_bias(loss: Loss) -> None:
             graph, MLP((5,), bias=True), Identity(), local=LocalTraining(0.1, 3), weighting="samples", personal=personal
         )
         weights = federation.start().weights
-        state = federation.start(weights | {"b2": weights["b2"] - 2})
-        for _ in range(25):
+        state = federation.start(weights | {"b2": weights["b2"] - 6})
+        for _ in range(40):
             state, report = federation.round(state)
         assert state.terms is not None
         left[personal] = abs(float(state.terms.B[graph.training_clients].mean()))
         sent = {"LevelSums", "LevelStrength"} & (set(report.traffic.up) | set(report.traffic.down))
         assert len(sent) == 2 * personal.estimates
-    assert 3 * left[OwnLevel()] < left[OwnLevel(LEAST)], left
+    assert left[OwnLevel()] < most < 1 < left[OwnLevel(LEAST)], left
 
 
 def test_the_common_level_is_newtons_step_and_told_only_where_there_is_a_bias_for_it() -> None:
