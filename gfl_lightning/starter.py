@@ -40,7 +40,7 @@ model:
       class_path: OwnLevel   # a level of each client's own, never uploaded; Shared: one model for all
     # mix: {{fedavg: true, steps: [20, 200]}}  # each client weighs FedAvg and training on alone, by its validation rows
     local:
-      lr: 0.2                # the clients' learning rate; 0.05 for counts (loss: Poisson)
+      lr: 0.2                # the clients' learning rate; 0.01 for counts (loss: Poisson)
       steps: 5               # updates of each client between two rounds
       batch_size: 8          # samples of an update; null: all of a client's
 
