@@ -215,9 +215,9 @@ class ConfiguredCLI(LightningCLI):
 
 
 def _stated_once(text: str) -> Any:
-    """What a parser reads of a text in YAML in which no name stands twice."""
+    """What a parser reads of a text in YAML in which no name stands twice; a null within parts comes back as `None`."""
     require_names_once(text)
-    return READ(text)
+    return None if text == str(None) else READ(text)
 
 
 def _of_the_data(size: Callable[[DataSet], int]) -> Callable[[DataSet], int]:

@@ -141,6 +141,13 @@ def test_resume_on_the_command_line(run: Run) -> None:
     assert {k: v for k, v in resumed.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
 
 
+def test_an_option_of_a_part_may_be_null(run: Run) -> None:
+    """As in a file: all of a client's samples in each step, and no end to what may be spent."""
+    run("fit", *SMALL, "--trainer.max_steps=2", "--model.local={batch_size: 3}", "--model.local.batch_size=null")
+    stated = yaml.safe_load((newest() / "config.yaml").read_text())
+    assert stated["model"]["init_args"]["local"]["batch_size"] is None
+
+
 def test_print_config_round_trips(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (*SMALL, "--trainer.max_steps=2", "--model.aggregator=SGC", "--model.aggregator.k=3")
     with pytest.raises(SystemExit) as stop:
