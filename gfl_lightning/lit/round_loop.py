@@ -54,6 +54,7 @@ class RoundLoop(_FitLoop):
         self.before_the_end = {}
         trainer.lightning_module.begin()
         if self.skip:
+            trainer.lightning_module.end_rounds()
             return
         torch.set_grad_enabled(True)
         self._continue_after_restart()

@@ -111,7 +111,7 @@ class RoundModule(PredictingModule):
         """Called before the first round of a fit, with what :meth:`progress` was where a checkpoint is resumed."""
 
     def end_rounds(self) -> None:
-        """Called after the last round of a fit, before anybody else is told that it is over."""
+        """Called after the last round of a fit, also where none is left to make, before anybody else is told."""
 
     def charge_round(self) -> dict[str, float]:
         """Called before each round is made; what it says is logged with the round."""
