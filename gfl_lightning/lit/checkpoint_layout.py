@@ -97,6 +97,8 @@ KEPT: dict[str, Rule] = {
     "shared": (lambda value: _weight(value) and value.ndim in (1, 2), "what each client shared last"),
     "terms": (_terms, "a gate and a term of each client"),
     "chosen": (_a_dict, "a part by its class"),
+    "records": (lambda value: value is None or type(value) is str, "the mark of a draw of records"),
+    "records_gaps": (_texts, "what was told beside records"),
 }
 MIXTURE: dict[str, Rule] = {
     "weight": (lambda value: _weight(value) and value.ndim == 2, "how much each client heeds each model"),

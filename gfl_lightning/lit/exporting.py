@@ -45,6 +45,8 @@ def export(checkpoint: str | Path, out: str | Path) -> dict[str, Any]:
     privacy = _promised(held, str(checkpoint))
     chosen = {"aggregator": held["chosen"]} if "chosen" in held else {}
     options = held["hyper_parameters"] | chosen
+    missing = [name for name in PARTS if name not in options]
+    require(not missing, "ckpt_path", "hold every option that reads its weights", f"none of {', '.join(missing)}")
     model = GFL(**rebuilt(GFL, {name: options[name] for name in PARTS} | _defaults(options)))
     theirs, ours = shapes_of(held["state_dict"]), shapes_of(model.state_dict())
     require(theirs == ours, "ckpt_path", f"hold weights of its own options {ours}", theirs)

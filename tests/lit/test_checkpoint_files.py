@@ -129,7 +129,14 @@ def test_no_file_that_a_checkpoint_names_is_removed_or_made(run: Run, fitted: Pa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("terms", {"gate": {}, "B": torch.zeros(60, 2, 1)}), ("terms", {}), ("shared", "h"), ("chosen", "os.system")],
+    [
+        ("terms", {"gate": {}, "B": torch.zeros(60, 2, 1)}),
+        ("terms", {}),
+        ("shared", "h"),
+        ("chosen", "os.system"),
+        ("records", 3),
+        ("records_gaps", [torch.zeros(2)]),
+    ],
 )
 def test_what_clients_keep_is_checked_before_it_is_used(run: Run, fitted: Path, name: str, value: Any) -> None:
     file = resealed(fitted / "checkpoints/last.ckpt", lambda c: c.update({name: value}))

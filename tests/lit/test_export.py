@@ -166,6 +166,15 @@ def test_what_promises_nothing_is_refused_with_the_reason(
     assert not (tmp_path / "public.ckpt").exists()
 
 
+def test_options_that_are_not_there_are_named(tmp_path: Path) -> None:
+    _, file = trained(tmp_path, [DPNoise(**NOISE)])
+    held = read_sealed(str(file), "ckpt_path")
+    del held["hyper_parameters"]["encoder"]
+    write_sealed(held, tmp_path / "other.ckpt")
+    with pytest.raises(InputError, match="ckpt_path must hold every option that reads its weights, got 'none of enc"):
+        exporting.export(tmp_path / "other.ckpt", tmp_path / "public.ckpt")
+
+
 def test_weights_that_are_not_of_the_options_are_refused(tmp_path: Path) -> None:
     _, file = trained(tmp_path, [DPNoise(**NOISE)])
     held = read_sealed(str(file), "ckpt_path")
