@@ -38,6 +38,8 @@ from gfl_lightning.reports.predictions import prediction_table, write_table
 from gfl_lightning.reports.screen import render
 from gfl_lightning.reports.summary import write_summary
 
+SCORED = {"validate": Split.VAL, "test": Split.TEST}
+
 
 class RoundsCLI(ConfiguredCLI):
     """A command line whose `fit` ends by testing the best model and summing up, also when it is interrupted."""
@@ -87,6 +89,9 @@ class RoundsCLI(ConfiguredCLI):
             self._best_saver.monitor = PRIVATE if model.account.validates else None
         if command == "fit":
             require_an_end(trainer, model)
+        if command in SCORED:
+            there = bool(self.datamodule.graph.mask(SCORED[command]).any())
+            require(there, "data", f"hold samples to {command} on, with labels that are known", "none")
         if isinstance(model, GFL) and command == "fit" and self._checkpoint is None:
             model.account.require_a_first_round()
         if self._checkpoint is not None:

@@ -81,6 +81,7 @@ def _promised(held: dict[str, Any], name: str) -> dict[str, Any]:
             f"ckpt_path must be a checkpoint of a run with a privacy account, got {name!r}, which has none."
         )
     outside, gaps = promise.get("outside", []), promise.get("gaps", [])
+    require(isinstance(outside, list) and isinstance(gaps, list), "ckpt_path", "list what its promise leaves out", name)
     why = ", ".join(map(str, gaps)) or "no reason is stored"
     finite = isinstance(promise["epsilon"], float) and math.isfinite(promise["epsilon"])
     require(finite, "ckpt_path", f"be of a run with a finite epsilon (unprotected: {why})", promise["epsilon"])

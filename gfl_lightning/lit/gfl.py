@@ -306,3 +306,6 @@ class GFL(AccountedModule):
         whole = self.personal.is_inert or terms == clients
         require(whole, "ckpt_path", f"hold personal terms of all {clients} clients that shared", terms)
         self.mixture = Mixture.of_record(checkpoint.get("mixture"))
+        names = sorted(self.model.encoder.shapes)
+        for one in filter(None, (self.mixture.fedavg, *self.mixture.tuned)):
+            require(sorted(one) == names, "ckpt_path", f"hold models of its mixture by {', '.join(names)}", sorted(one))

@@ -175,6 +175,15 @@ def test_options_that_are_not_there_are_named(tmp_path: Path) -> None:
         exporting.export(tmp_path / "other.ckpt", tmp_path / "public.ckpt")
 
 
+def test_what_a_promise_leaves_out_is_a_list(tmp_path: Path) -> None:
+    _, file = trained(tmp_path, [DPNoise(**NOISE)])
+    held = read_sealed(str(file), "ckpt_path")
+    held["privacy"]["outside"] = True
+    write_sealed(held, tmp_path / "other.ckpt")
+    with pytest.raises(InputError, match="ckpt_path must list what its promise leaves out"):
+        exporting.export(tmp_path / "other.ckpt", tmp_path / "public.ckpt")
+
+
 def test_weights_that_are_not_of_the_options_are_refused(tmp_path: Path) -> None:
     _, file = trained(tmp_path, [DPNoise(**NOISE)])
     held = read_sealed(str(file), "ckpt_path")

@@ -125,6 +125,11 @@ def test_a_checkpoint_with_another_mixture_is_refused(here: Path, what: str, mon
         "fedavg": {"W1": torch.zeros(3)},
         "terms": {"gate": torch.zeros(3)},
     }
+    for weights in (checkpoint["mixture"]["fedavg"], *checkpoint["mixture"]["tuned"]):
+        taken = weights.pop("W1")
+        with pytest.raises(InputError, match=r"ckpt_path must hold models of its mixture by W1, W2, got \['W2'\]"):
+            module.on_load_checkpoint(checkpoint)
+        weights["W1"] = taken
     checkpoint["mixture"][what] = damaged[what]
     with pytest.raises(InputError, match="ckpt_path must"):
         require_layout(checkpoint, "ckpt_path")

@@ -89,6 +89,12 @@ def test_mistyped_options_and_missing_data_are_answered(run: Run, capsys: pytest
         run("test", "--ckpt_path=runs/gfl/version_0/best.ckpt")
     assert stop.value.code == 2
     assert "data must be given to test, as the checkpoint holds none" in capsys.readouterr().err
+    for command in ("test", "validate"):
+        with pytest.raises(SystemExit) as stop:
+            run(command, *FIT[1:], "--ckpt_path=runs/gfl/version_0/best.ckpt", "--data.label=nobody's")
+        assert stop.value.code == 2
+        sentence = f"data must hold samples to {command} on, with labels that are known, got 'none'."
+        assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
