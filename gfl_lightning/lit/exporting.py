@@ -29,7 +29,12 @@ ABOUT = (
     "Write what may leave of a private run: weights, the parts that read them, and ε, δ, unit and adversary. Its "
     "checkpoints and its summary stay with the experimenter: they hold exact losses and everybody's representations."
 )
-TOLD = ("epsilon", "delta", "unit", "adversary")
+TOLD: dict[str, tuple[type, ...]] = {
+    "epsilon": (int, float),
+    "delta": (int, float),
+    "unit": (str,),
+    "adversary": (str,),
+}
 
 
 def export(checkpoint: str | Path, out: str | Path) -> dict[str, Any]:
@@ -76,14 +81,14 @@ def export(checkpoint: str | Path, out: str | Path) -> dict[str, Any]:
 def _promised(held: dict[str, Any], name: str) -> dict[str, Any]:
     """ε, δ, unit and adversary of a checkpoint, which must be finite and cover how its weights were chosen."""
     promise = held.get("privacy")
-    if not isinstance(promise, dict) or not set(TOLD) <= set(promise):
+    if not isinstance(promise, dict) or not all(type(promise.get(key)) in kinds for key, kinds in TOLD.items()):
         raise InputError(
             f"ckpt_path must be a checkpoint of a run with a privacy account, got {name!r}, which has none."
         )
     outside, gaps = promise.get("outside", []), promise.get("gaps", [])
     require(isinstance(outside, list) and isinstance(gaps, list), "ckpt_path", "list what its promise leaves out", name)
     why = ", ".join(map(str, gaps)) or "no reason is stored"
-    finite = isinstance(promise["epsilon"], float) and math.isfinite(promise["epsilon"])
+    finite = math.isfinite(promise["epsilon"])
     require(finite, "ckpt_path", f"be of a run with a finite epsilon (unprotected: {why})", promise["epsilon"])
     inside = "be of a whole run whose weights were chosen inside its guarantee"
     rule = f"{inside} (selection: inside, no ModelCheckpoint on a metric)"

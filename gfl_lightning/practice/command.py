@@ -52,6 +52,7 @@ def parse(name: str, arguments: list[str]) -> Order:
         parser.add_argument("--candidates", type=int, default=32, metavar="N", help="settings to try (default: 32)")
         parser.add_argument("--out", type=Path, metavar="FILE", help="what to write (default: NAME.tuned.yaml)")
     found = parser.parse_args(arguments)
+    require(bool(found.config.name), "--config", "be a file", str(found.config))
     command = shlex.join(["python", "-m", "gfl_lightning", name, *arguments])
     if name == "compare":
         out = found.out or Path("runs") / "compare" / found.config.stem

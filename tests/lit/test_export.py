@@ -175,6 +175,16 @@ def test_options_that_are_not_there_are_named(tmp_path: Path) -> None:
         exporting.export(tmp_path / "other.ckpt", tmp_path / "public.ckpt")
 
 
+@pytest.mark.parametrize(("name", "value"), [("unit", {"a": 1}), ("delta", None), ("epsilon", True), ("adversary", 3)])
+def test_a_promise_of_other_kinds_is_none(tmp_path: Path, name: str, value: object) -> None:
+    _, file = trained(tmp_path, [DPNoise(**NOISE)])
+    held = read_sealed(str(file), "ckpt_path")
+    held["privacy"][name] = value
+    write_sealed(held, tmp_path / "other.ckpt")
+    with pytest.raises(InputError, match="ckpt_path must be a checkpoint of a run with a privacy account"):
+        exporting.export(tmp_path / "other.ckpt", tmp_path / "public.ckpt")
+
+
 def test_what_a_promise_leaves_out_is_a_list(tmp_path: Path) -> None:
     _, file = trained(tmp_path, [DPNoise(**NOISE)])
     held = read_sealed(str(file), "ckpt_path")

@@ -305,6 +305,7 @@ NOISY = {"class_path": "Gaussian", "init_args": {"std": 1.0, "clip": 1.0}}
         (["compare", "--config=c.yaml", "--splits=0"], {}, "--splits must be at least 1, got 0"),
         (["compare", "--config=c.yaml", "--out=c.yaml"], {}, "--out must be a folder, got 'c.yaml'"),
         (["compare", "--config=c.yaml", "--seeds=3"], {}, "Unrecognized arguments: --seeds=3."),
+        (["tune", "--config="], {}, "--config must be a file, got '.'"),
         (["tune", "--config=c.yaml", "--candidates=0"], {}, "--candidates must be at least 1, got 0"),
         (["tune", "--config=c.yaml", "--out=c.txt"], {}, "--out must end in .yaml, got 'c.txt'"),
         (["tune", "--config=c.yaml", "--out=c.yaml"], {}, "--out must be another file than the configuration"),
