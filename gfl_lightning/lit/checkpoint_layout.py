@@ -97,8 +97,16 @@ KEPT: dict[str, Rule] = {
     "shared": (lambda value: _weight(value) and value.ndim in (1, 2), "what each client shared last"),
     "terms": (_terms, "a gate and a term of each client"),
     "chosen": (_a_dict, "a part by its class"),
-    "records": (lambda value: value is None or type(value) is str, "the mark of a draw of records"),
+    **dict.fromkeys(("records", "noise_key"), (lambda value: value is None or type(value) is str, "a name")),
     "records_gaps": (_texts, "what was told beside records"),
+}
+PROTECTION: dict[str, Rule] = {
+    **dict.fromkeys(("stated", "in_force", "guarantee"), (_a_dict, "a part by its class")),
+    "seed": (_count, "a seed"),
+    **dict.fromkeys(("run", "settings"), (lambda value: type(value) is str, "a text")),
+    **dict.fromkeys(("noise_key", "data"), (lambda value: value is None or type(value) is str, "a name")),
+    "claims": (lambda value: type(value) is bool, "whether something is claimed"),
+    "evaluated": (_texts, "marks of evaluations"),
 }
 MIXTURE: dict[str, Rule] = {
     "weight": (lambda value: _weight(value) and value.ndim == 2, "how much each client heeds each model"),
@@ -117,6 +125,8 @@ def require_layout(checkpoint: Any, argument: str) -> None:
     for name, rule in KEPT.items():
         if name in checkpoint:
             _require(checkpoint, "the checkpoint", {name: rule}, argument)
+    if checkpoint.get("protection") is not None:
+        _require(checkpoint["protection"], "the protection", PROTECTION, argument)
     if "mixture" in checkpoint:
         _require_mixture(checkpoint["mixture"], checkpoint["state_dict"], argument)
     if set(WHOLE) & set(checkpoint):

@@ -136,6 +136,8 @@ def test_no_file_that_a_checkpoint_names_is_removed_or_made(run: Run, fitted: Pa
         ("chosen", "os.system"),
         ("records", 3),
         ("records_gaps", [torch.zeros(2)]),
+        ("noise_key", torch.zeros(2)),
+        ("protection", {"claims": True}),
     ],
 )
 def test_what_clients_keep_is_checked_before_it_is_used(run: Run, fitted: Path, name: str, value: Any) -> None:
@@ -290,11 +292,22 @@ def test_a_scheduler_must_be_named_again(run: Run, fitted: Path) -> None:
     assert run("fit", *last, *scheduler)[0] == 0
 
 
+NOISE = [f"--model.protection.{kind}.{name}=1" for kind in ("hidden", "jacobian", "update") for name in ("std", "clip")]
+
+
+def test_what_stands_of_a_protection_is_of_its_kind(run: Run) -> None:
+    run("fit", *SMALL, *NOISE, "--trainer.max_steps=2")
+    whole = newest() / "checkpoints/last.ckpt"
+    kept = read_sealed(str(whole), "ckpt_path")["protection"]
+    for name in kept:
+        file = resealed(whole, lambda content, name=name: content["protection"].update({name: torch.zeros(2)}))
+        code, _, error = run("test", *SMALL, "--ckpt_path", file)
+        assert (code, error.count("\n")) == (2, 1), (name, error)
+        assert f" as {name} in the protection, got 'Tensor'." in error
+
+
 def test_a_private_run_that_is_over_keeps_its_account(run: Run) -> None:
-    noise = [
-        f"--model.protection.{kind}.{name}=1" for kind in ("hidden", "jacobian", "update") for name in ("std", "clip")
-    ]
-    run("fit", *SMALL, *noise, "--trainer.max_steps=4")
+    run("fit", *SMALL, *NOISE, "--trainer.max_steps=4")
     whole = json.loads((newest() / "summary.json").read_text())
     run("fit", "--ckpt_path", str(newest() / "checkpoints/last.ckpt"), "--trainer.max_steps=4")
     again = json.loads((newest() / "summary.json").read_text())
